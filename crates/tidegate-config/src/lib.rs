@@ -1,0 +1,1 @@
+//! Configuration: YAML to typed, validated values, with diagnostics and a JSON Schema.

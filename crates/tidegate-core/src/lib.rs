@@ -1,0 +1,12 @@
+//! Every decision Tidegate takes: who may enter, when, and where it goes.
+//!
+//! Each decision is a function of state, event, `now` and a generator. This crate cannot read a clock, draw an unseeded number,
+//! spawn, block or do I/O, so the live proxy, the simulator and a replayed journal drive the very same code.
+#![no_std]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod hash;
+pub mod rng;
+pub mod time;

@@ -1,0 +1,1 @@
+//! The data plane: listeners, sniffing, upstream connections, relay, lease.

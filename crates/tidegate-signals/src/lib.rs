@@ -1,0 +1,1 @@
+//! What is polled: health checks and status pages.

@@ -1,0 +1,1 @@
+//! Engine models, arrival processes and traces, as pure code in virtual time.

@@ -1,0 +1,1 @@
+//! Metrics registry, request record, log set-up.

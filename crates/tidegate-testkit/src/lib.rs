@@ -1,0 +1,1 @@
+//! Test helpers: scripted engines and raw clients.

@@ -1,0 +1,3 @@
+//! Checks of the workspace's own rules.
+
+fn main() {}
