@@ -7,6 +7,8 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod descriptor;
 pub mod hash;
+pub mod pool;
 pub mod rng;
 pub mod time;

@@ -1,0 +1,3 @@
+//! The pool: the one place where a request meets the endpoints.
+
+pub mod config;

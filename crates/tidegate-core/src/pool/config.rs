@@ -1,0 +1,161 @@
+//! What a pool is told once: validated by the config crate, plain data here.
+
+use crate::descriptor::Params;
+use crate::time::Duration;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// Settings of one pool.
+#[derive(Clone, Debug)]
+pub struct PoolConfig {
+    /// The policy and its parameters.
+    pub policy: Params,
+    /// Highest reported load (0..1) at which an endpoint is still used; `None` switches the gate off.
+    pub max_load: Option<f64>,
+    /// Below this share of endpoints that pass their checks (0..1), `panic` decides.
+    pub panic_threshold: f64,
+    /// What happens below `panic_threshold`.
+    pub panic: Panic,
+    /// Consecutive failed checks that make a healthy endpoint unhealthy (at least 1; a first check decides at once).
+    pub unhealthy_after: u32,
+    /// Consecutive passed checks that make an unhealthy endpoint healthy (at least 1).
+    pub healthy_after: u32,
+    /// Warm-up of new endpoints; `None` takes [`WarmUpStep::defaults`] unless the policy warms up by itself.
+    pub warm_up: Option<Vec<WarmUpStep>>,
+    /// Ejection after consecutive errors.
+    pub ejection: EjectionConfig,
+    /// Session affinity over the policy.
+    pub affinity: Option<AffinityConfig>,
+    /// How reported loads are used; `None` if the pool has no source of load.
+    pub load: Option<LoadConfig>,
+    /// Retries before the first byte.
+    pub retry: RetryConfig,
+    /// Tidegate replicas that share the pool (at least 1); own in-flight credit is scaled by it.
+    pub replicas: f64,
+}
+
+impl PoolConfig {
+    /// Defaults around a policy.
+    pub fn new(policy: Params) -> Self {
+        Self {
+            policy,
+            max_load: Some(0.9),
+            panic_threshold: 0.5,
+            panic: Panic::UseAll,
+            unhealthy_after: 3,
+            healthy_after: 2,
+            warm_up: None,
+            ejection: EjectionConfig::default(),
+            affinity: None,
+            load: None,
+            retry: RetryConfig::default(),
+            replicas: 1.0,
+        }
+    }
+}
+
+/// Settings of one endpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndpointConfig {
+    /// The name of the endpoint, its URL in the live proxy. Its hash places the endpoint on a ring, so it must be stable.
+    pub name: String,
+    /// Static weight (any positive number, fractions included); 0 drains the endpoint.
+    pub weight: f64,
+    /// Most requests in flight at once; `None` has no bound.
+    pub max_in_flight: Option<u32>,
+}
+
+impl EndpointConfig {
+    /// An endpoint of weight 1 without a bound.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), weight: 1.0, max_in_flight: None }
+    }
+}
+
+/// What a pool does when too few endpoints pass their checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Panic {
+    /// Fail open: use every endpoint, as checks that fail everywhere say more about the checks than about the engines.
+    UseAll,
+    /// Fail closed: refuse with 503.
+    Refuse,
+}
+
+/// One step of a warm-up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WarmUpStep {
+    /// Time since the first healthy check.
+    pub at: Duration,
+    /// Share of the endpoint's weight and of its `max_in_flight` from then on (0..1].
+    pub share: f64,
+}
+
+impl WarmUpStep {
+    /// A quarter at once, half after 30 s, all after 60 s.
+    pub fn defaults() -> Vec<Self> {
+        [(0, 0.25), (30, 0.5), (60, 1.0)].map(|(s, share)| Self { at: Duration::from_secs(s), share }).to_vec()
+    }
+}
+
+/// Ejection after consecutive errors, and the way back: one leased trial request, then a ramp.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EjectionConfig {
+    /// Errors in a row that eject; 0 switches ejection off.
+    pub consecutive_errors: u32,
+    /// Time until the first trial.
+    pub base: Duration,
+    /// Longest time until a trial; it doubles with every failed one.
+    pub max: Duration,
+    /// Share of the endpoints that may be ejected at once (0..1). A single endpoint is never ejected.
+    pub max_ejected: f64,
+}
+
+impl Default for EjectionConfig {
+    fn default() -> Self {
+        Self {
+            consecutive_errors: 5,
+            base: Duration::from_secs(1),
+            max: Duration::from_secs(30),
+            max_ejected: 0.5,
+        }
+    }
+}
+
+/// Session affinity: the same key keeps its endpoint.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AffinityConfig {
+    /// An endpoint that returns within this time keeps its keys.
+    pub hold: Duration,
+    /// Bound on remembered keys; the least recently used goes first.
+    pub max_keys: usize,
+}
+
+impl Default for AffinityConfig {
+    fn default() -> Self {
+        Self { hold: Duration::from_secs(60), max_keys: 100_000 }
+    }
+}
+
+/// How reported loads are read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LoadConfig {
+    /// Age from which a report counts for nothing; three polling intervals is a good value.
+    pub max_age: Duration,
+    /// Load (0..1) that one request adds, for own credit between reports; `None` takes 1/`max_in_flight`, else 0.01.
+    pub per_request: Option<f64>,
+}
+
+/// Retries before the first byte, onto another endpoint.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RetryConfig {
+    /// Dispatches of one request, the first included (at least 1).
+    pub max_attempts: u32,
+    /// Retries the whole pool may make per request it admits (0..1).
+    pub budget: f64,
+}
+
+impl Default for RetryConfig {
+    fn default() -> Self {
+        Self { max_attempts: 3, budget: 0.2 }
+    }
+}
