@@ -1,1 +1,9 @@
-//! Engine models, arrival processes and traces, as pure code in virtual time.
+//! Inference engines and their users, as pure code in virtual time.
+//!
+//! Every model here is a state machine driven by (state, event, `now`, generator): it never reads a clock, sleeps, spawns or does
+//! I/O. The live `tidegate engine` drives the models in real time, the simulator drives the same code in virtual time, so what one
+//! of them shows holds for the other. This crate never links an async runtime.
+
+pub mod engine;
+pub mod fault;
+pub mod workload;

@@ -1,0 +1,12 @@
+//! What users ask of engines: when requests come, how long they are, and how to sum up what they got.
+
+pub mod arrivals;
+pub mod latency;
+pub mod lengths;
+pub mod synthetic;
+pub mod trace;
+
+pub use arrivals::Arrivals;
+pub use latency::Latency;
+pub use lengths::LogNormal;
+pub use trace::{Trace, TraceRequest};
