@@ -1,3 +1,31 @@
-//! The tidegate binary.
+//! The tidegate binary: one file per subcommand, each with `Args` and `run`.
 
-fn main() {}
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tidegate::engine;
+
+/// Balances, limits and watches traffic to AI inference engines
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Engine(engine::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Engine(args) => engine::run(&args),
+    };
+    result.unwrap_or_else(|error| {
+        // Nobody is left to tell if standard error is closed.
+        let _ = writeln!(std::io::stderr(), "tidegate: {error:#}");
+        ExitCode::from(1)
+    })
+}
