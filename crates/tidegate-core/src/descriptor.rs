@@ -18,9 +18,6 @@ pub struct Descriptor {
     pub source: &'static str,
     /// A config line that works as it stands.
     pub example: &'static str,
-    /// Whether the rule runs after the least loaded endpoint, as opposed to following a share by weight. A recovering endpoint is
-    /// held back by a token per share instead of by its weight.
-    pub chases_load: bool,
     /// Whether the rule warms a new endpoint up by itself, so that the default warm-up steps are left out.
     pub warms_up: bool,
     /// Every parameter, in the order in which docs list them.
@@ -256,7 +253,6 @@ mod tests {
         summary: "",
         source: "",
         example: "",
-        chases_load: false,
         warms_up: false,
         params: &[
             Param {

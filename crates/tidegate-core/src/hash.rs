@@ -70,6 +70,10 @@ mod tests {
 
     #[test]
     fn never_changes() {
-        assert_eq!(hash_bytes(b"http://10.0.0.5:8000"), 2_766_999_964_592_782_029, "a changed hash moves every key of every ring");
+        assert_eq!(
+            hash_bytes(b"http://10.0.0.5:8000"),
+            2_766_999_964_592_782_029,
+            "a changed hash moves every key of every ring"
+        );
     }
 }

@@ -7,8 +7,22 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod affinity;
+pub mod balance;
+pub mod breaker;
 pub mod descriptor;
+pub mod endpoint;
+pub mod event;
+pub mod explain;
 pub mod hash;
+pub mod health;
+pub mod id;
+pub mod load;
+pub mod outcome;
 pub mod pool;
+pub mod ramp;
+pub mod request;
+pub mod retry;
 pub mod rng;
+pub mod stats;
 pub mod time;

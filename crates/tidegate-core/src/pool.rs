@@ -1,3 +1,259 @@
 //! The pool: the one place where a request meets the endpoints.
+//!
+//! `admit` decides, `on_event` is told, `settle` ends. The usable set is kept current by events, and a heap holds the instants at
+//! which an endpoint changes by time alone, so a decision over ten thousand endpoints looks only at what its policy needs.
 
 pub mod config;
+mod decision;
+mod gates;
+mod in_flight;
+mod members;
+mod told;
+
+pub use decision::{Decision, Shed};
+pub use in_flight::{Dispatch, Prediction, Ticket};
+
+use crate::affinity::{Affinity, Bound};
+use crate::balance::{Cx, Pick, Picker, Usable, registry};
+use crate::breaker::Ejection;
+use crate::endpoint::{Endpoints, Gate};
+use crate::event::{Effect, EndpointEvent};
+use crate::explain::Explain;
+use crate::health::Health;
+use crate::id::{EndpointId, RequestKey};
+use crate::ramp::Ramp;
+use crate::request::Request;
+use crate::retry::RetryBudget;
+use crate::rng::Rng;
+use crate::time::Instant;
+use alloc::boxed::Box;
+use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::vec::Vec;
+use config::{PoolConfig, WarmUpStep};
+use core::cmp::Reverse;
+
+/// Effects kept when nobody drains them; the oldest go first.
+const MAX_EFFECTS: usize = 1024;
+
+/// What a pool keeps of an endpoint beside what policies read.
+#[derive(Clone, Debug)]
+struct Member {
+    max_in_flight: Option<u32>,
+    draining: bool,
+    removed: bool,
+    health: Health,
+    ejection: Ejection,
+    ramp: Option<Ramp>,
+    not_before: Instant,
+    throttled_in_row: u32,
+    usable_at: u32,
+    timer: Instant,
+    degraded: Option<crate::load::Degraded>,
+}
+
+/// Endpoints that can serve the same request, the policy that picks among them, and everything known of both.
+pub struct Pool {
+    cfg: PoolConfig,
+    warm_up: Vec<WarmUpStep>,
+    picker: Box<dyn Picker>,
+    affinity: Option<Affinity>,
+    budget: RetryBudget,
+    rng: Rng,
+    endpoints: Endpoints,
+    members: Vec<Member>,
+    vacant: Vec<EndpointId>,
+    usable: Vec<EndpointId>,
+    usable_weight: f64,
+    gates: [u32; Gate::ALL.len()],
+    serving: u32,
+    in_use: bool,
+    panic: bool,
+    checked: bool,
+    ramping: Vec<EndpointId>,
+    out: Vec<EndpointId>,
+    timers: BinaryHeap<Reverse<(Instant, EndpointId)>>,
+    in_flight: InFlight,
+    effects: VecDeque<Effect>,
+    scratch: Vec<EndpointId>,
+    held_back: Vec<EndpointId>,
+}
+
+use in_flight::InFlight;
+
+impl core::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Pool")
+            .field("policy", &self.cfg.policy.label())
+            .field("gates", &self.gates)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    /// An empty pool whose every draw follows from `seed`. `checked`: its endpoints are actively health-checked.
+    pub fn new(cfg: PoolConfig, checked: bool, seed: u64) -> Self {
+        let picker = registry::build(&cfg);
+        let warms_up = cfg.policy.descriptor().warms_up;
+        let default_steps = || if warms_up { Vec::new() } else { WarmUpStep::defaults() };
+        Self {
+            warm_up: cfg.warm_up.clone().unwrap_or_else(default_steps),
+            picker,
+            affinity: cfg.affinity.map(Affinity::new),
+            budget: RetryBudget::new(cfg.retry.budget),
+            rng: Rng::new(seed),
+            endpoints: Endpoints::default(),
+            members: Vec::new(),
+            vacant: Vec::new(),
+            usable: Vec::new(),
+            usable_weight: 0.0,
+            gates: [0; Gate::ALL.len()],
+            serving: 0,
+            in_use: false,
+            panic: false,
+            checked,
+            ramping: Vec::new(),
+            out: Vec::new(),
+            timers: BinaryHeap::new(),
+            in_flight: InFlight::default(),
+            effects: VecDeque::new(),
+            scratch: Vec::new(),
+            held_back: Vec::new(),
+            cfg,
+        }
+    }
+
+    /// Decides about one request. A retry names what it attempted.
+    pub fn admit(&mut self, now: Instant, req: &Request<'_>, mut explain: Option<&mut Explain>) -> Decision {
+        self.on_deadline(now);
+        let retry = !req.attempted.is_empty();
+        if retry {
+            if req.attempted.len() >= self.cfg.retry.max_attempts as usize || !self.budget.withdraw() {
+                return Decision::Shed { why: Shed::RetryBudget, retry_after: None };
+            }
+        } else {
+            self.budget.on_admission();
+            self.fill_ramps(now);
+        }
+        if let Some(ex) = explain.as_deref_mut() {
+            ex.excluded.extend(self.endpoints.present().filter(|e| e.gate != Gate::Usable).map(|e| (e.id, e.gate)));
+        }
+        if let Some(id) = self.trial_for(now, req) {
+            return self.send(now, req, Pick::of(id, "trial"), "probe", true);
+        }
+        let bound = self.look_up(now, req);
+        if let Some(Bound::To(id)) = bound {
+            return self.send(now, req, Pick::of(id, "affinity"), "affinity", false);
+        }
+        let Some((pick, rule)) = self.pick(now, req, explain) else { return self.refuse(now) };
+        if let (Some(affinity), Some(Bound::Free), Some(key)) = (&mut self.affinity, bound, req.affinity_key) {
+            affinity.bind(key, pick.endpoint);
+        }
+        self.send(now, req, pick, rule, false)
+    }
+
+    /// The policy's choice among what can be used, and the name of the rule that chose.
+    fn pick(&mut self, now: Instant, req: &Request<'_>, explain: Option<&mut Explain>) -> Option<(Pick, &'static str)> {
+        self.fill_candidates(now, req);
+        let filtered = !self.held_back.is_empty() || self.usable.is_empty();
+        let ids = if filtered { &self.scratch[..] } else { &self.usable[..] };
+        if ids.is_empty() {
+            return None;
+        }
+        let held_back = if filtered { &self.held_back[..] } else { &[] };
+        let mut cx = Cx { now, rng: &mut self.rng, explain };
+        if let Some(ex) = cx.explain.as_deref_mut() {
+            ex.held_back.extend_from_slice(held_back);
+        }
+        let usable = Usable::new(ids, held_back, &self.endpoints, self.usable_weight, self.in_flight.len() as u32);
+        let pick = self.picker.pick(&mut cx, req, &usable)?;
+        let rule = if self.panic { "panic" } else { self.cfg.policy.descriptor().name };
+        Some((pick, rule))
+    }
+
+    fn look_up(&mut self, now: Instant, req: &Request<'_>) -> Option<Bound> {
+        let (affinity, key) = (self.affinity.as_mut()?, req.affinity_key?);
+        let hot = &self.endpoints.hot;
+        Some(affinity.look_up(now, key, |id| hot[id.index()].gate == Gate::Usable && !req.attempted.contains(&id)))
+    }
+
+    fn send(&mut self, now: Instant, req: &Request<'_>, pick: Pick, rule: &'static str, trial: bool) -> Decision {
+        let id = pick.endpoint;
+        let dispatch = Dispatch {
+            endpoint: id,
+            at: now,
+            first_byte_at: None,
+            work: if pick.work > 0.0 { pick.work } else { req.work() },
+            predicted: pick.predicted,
+            trial,
+        };
+        self.in_use = true;
+        let key = self.in_flight.insert(dispatch);
+        let member = &mut self.members[id.index()];
+        if trial {
+            member.ejection.on_trial(key);
+        }
+        if let Some(ramp) = &mut member.ramp {
+            ramp.on_dispatch();
+        }
+        let hot = &mut self.endpoints.hot[id.index()];
+        hot.in_flight += 1;
+        hot.pending += 1;
+        hot.rate.on_event(now);
+        self.endpoints.stats[id.index()].on_dispatch();
+        self.picker.on_event(now, id, &EndpointEvent::Dispatched(&dispatch), &self.endpoints);
+        self.refresh(now, id);
+        Decision::Send { ticket: Ticket { key, endpoint: id, trial }, rule, detail: pick.reason }
+    }
+
+    /// Requests in flight, over all endpoints.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Keys that session affinity remembers.
+    pub fn affinity_keys(&self) -> usize {
+        self.affinity.as_ref().map_or(0, Affinity::len)
+    }
+
+    /// The settings in force.
+    pub fn config(&self) -> &PoolConfig {
+        &self.cfg
+    }
+
+    /// Everything known of the endpoints.
+    pub fn endpoints(&self) -> &Endpoints {
+        &self.endpoints
+    }
+
+    /// Endpoints behind `gate`.
+    pub fn count(&self, gate: Gate) -> u32 {
+        self.gates[gate as usize]
+    }
+
+    /// Whether too few endpoints pass their checks.
+    pub fn is_panicking(&self) -> bool {
+        self.panic
+    }
+
+    /// The share of its traffic an endpoint may take at `now`, 0..1.
+    pub fn share_at(&self, id: EndpointId, now: Instant) -> f64 {
+        self.members[id.index()].ramp.map_or(1.0, |r| r.share_at(now, &self.warm_up))
+    }
+
+    /// Moves what happened since the last call into `into`.
+    pub fn drain_effects(&mut self, into: &mut Vec<Effect>) {
+        into.extend(self.effects.drain(..));
+    }
+
+    fn push_effect(&mut self, effect: Effect) {
+        if self.effects.len() == MAX_EFFECTS {
+            self.effects.pop_front();
+        }
+        self.effects.push_back(effect);
+    }
+
+    /// The dispatch behind `key`, while it is out.
+    pub fn dispatch(&mut self, key: RequestKey) -> Option<Dispatch> {
+        self.in_flight.get_mut(key).copied()
+    }
+}

@@ -30,6 +30,9 @@ pub struct PoolConfig {
     pub load: Option<LoadConfig>,
     /// Retries before the first byte.
     pub retry: RetryConfig,
+    /// Time an endpoint is left alone after it said 429 or 503 with `Retry-After`; doubles with each such answer in a row, up to 16
+    /// times this, and is never shorter than the `Retry-After` itself (at most 300 s). Zero switches it off.
+    pub cool_down: Duration,
     /// Tidegate replicas that share the pool (at least 1); own in-flight credit is scaled by it.
     pub replicas: f64,
 }
@@ -49,6 +52,7 @@ impl PoolConfig {
             affinity: None,
             load: None,
             retry: RetryConfig::default(),
+            cool_down: Duration::from_millis(500),
             replicas: 1.0,
         }
     }
@@ -112,12 +116,7 @@ pub struct EjectionConfig {
 
 impl Default for EjectionConfig {
     fn default() -> Self {
-        Self {
-            consecutive_errors: 5,
-            base: Duration::from_secs(1),
-            max: Duration::from_secs(30),
-            max_ejected: 0.5,
-        }
+        Self { consecutive_errors: 5, base: Duration::from_secs(1), max: Duration::from_secs(30), max_ejected: 0.5 }
     }
 }
 

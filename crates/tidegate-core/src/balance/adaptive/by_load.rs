@@ -1,0 +1,146 @@
+//! Pools that report a load in 0..1 and reject above a limit: gate, forecast, recover.
+//!
+//! notes: algorithms, section 3.2. Safe endpoints are those whose forecast headroom exceeds its own error. Among them the price is the
+//! learned response time at the forecast load: one line `a + b L` for the pool, scaled by each endpoint's own ratio to it, so that
+//! with equal endpoints the order is that of the forecast load. Near-ties are spread by a softmax over the price in units of load.
+//! When nobody is safe, the endpoint that will have recovered most is taken.
+
+use super::super::fastest_recovery::{forecast_config, mean_load, softmin};
+use super::super::tie::PerEndpoint;
+use super::super::{Cx, Pick, Usable};
+use crate::descriptor::Params;
+use crate::endpoint::Endpoints;
+use crate::event::EndpointEvent;
+use crate::id::EndpointId;
+use crate::load::{Forecast, ForecastConfig};
+use crate::outcome::Verdict;
+use crate::pool::Prediction;
+use alloc::vec::Vec;
+
+/// Answers of the pool before its line is believed; until then the price is the load itself.
+const ENOUGH: u32 = 30;
+/// Part of what was learned that is kept per answer.
+const KEPT: f64 = 0.998;
+
+#[derive(Debug, Default)]
+struct Seen {
+    forecast: Forecast,
+    /// Decayed sums of this endpoint's response times, and of what the pool's line says for the same loads.
+    took: f64,
+    expected: f64,
+}
+
+/// Decayed sums of a linear regression.
+#[derive(Debug, Default)]
+struct Line {
+    answers: u32,
+    n: f64,
+    x: f64,
+    y: f64,
+    xx: f64,
+    xy: f64,
+}
+
+impl Line {
+    fn on_sample(&mut self, x: f64, y: f64) {
+        self.answers = self.answers.saturating_add(1);
+        for sum in [&mut self.n, &mut self.x, &mut self.y, &mut self.xx, &mut self.xy] {
+            *sum *= KEPT;
+        }
+        self.n += 1.0;
+        self.x += x;
+        self.y += y;
+        self.xx += x * x;
+        self.xy += x * y;
+    }
+
+    /// Intercept and slope in seconds and seconds per load; the slope is positive, as more load is never better.
+    fn fit(&self) -> Option<(f64, f64)> {
+        let spread = self.n * self.xx - self.x * self.x;
+        if self.answers < ENOUGH || spread <= 1e-9 {
+            return None;
+        }
+        let b = ((self.n * self.xy - self.x * self.y) / spread).max(1e-6);
+        Some(((self.y - b * self.x) / self.n, b))
+    }
+}
+
+/// The rule.
+#[derive(Debug)]
+pub(super) struct ByLoad {
+    cfg: ForecastConfig,
+    temperature: f64,
+    seen: PerEndpoint<Seen>,
+    line: Line,
+    prices: Vec<(EndpointId, f64)>,
+    rest: Vec<(EndpointId, f64)>,
+}
+
+impl ByLoad {
+    pub(super) fn new(params: &Params, limit: f64) -> Self {
+        Self {
+            cfg: forecast_config(params, limit),
+            temperature: params.float("temperature"),
+            seen: PerEndpoint::default(),
+            line: Line::default(),
+            prices: Vec::new(),
+            rest: Vec::new(),
+        }
+    }
+
+    /// The choice among `drawn`; `None` if no usable endpoint reports a load.
+    pub(super) fn pick(&mut self, cx: &mut Cx<'_>, drawn: &[EndpointId], usable: &Usable<'_>) -> Option<Pick> {
+        let mean = mean_load(cx.now, usable)?;
+        let fit = self.line.fit();
+        self.prices.clear();
+        self.rest.clear();
+        for &id in drawn {
+            let current = usable.endpoints.load_at(id, cx.now).unwrap_or(mean);
+            let seen = self.seen.at(id);
+            let forecast = seen.forecast.load_at(&self.cfg, cx.now, current);
+            // In units of load, so that one temperature fits every pool.
+            let price = match fit {
+                Some((a, b)) => ratio(seen, a + b * mean) * (a + b * forecast) / b,
+                None => forecast,
+            };
+            cx.note(id, price);
+            let safe = self.cfg.limit - forecast > seen.forecast.error();
+            if safe { self.prices.push((id, price)) } else { self.rest.push((id, forecast)) }
+        }
+        let (among, reason) =
+            if self.prices.is_empty() { (&self.rest, "recovery") } else { (&self.prices, "headroom") };
+        let temperature = if self.prices.is_empty() { 0.0 } else { self.temperature };
+        let id = softmin(cx, among.iter().copied(), temperature)?;
+        let load = usable.endpoints.load_at(id, cx.now).map_or(Prediction::None, Prediction::Load);
+        Some(Pick { predicted: load, ..Pick::of(id, reason) })
+    }
+
+    pub(super) fn on_event(&mut self, id: EndpointId, event: &EndpointEvent<'_>, endpoints: &Endpoints) {
+        match event {
+            EndpointEvent::Added { .. } | EndpointEvent::Removed => *self.seen.at(id) = Seen::default(),
+            EndpointEvent::Reported(report) => {
+                if let Some(load) = report.load {
+                    let own = endpoints.loads[id.index()].own_load();
+                    let cfg = self.cfg;
+                    self.seen.at(id).forecast.on_report(&cfg, report.sampled_at, load, own);
+                }
+            }
+            EndpointEvent::Ended(d, outcome, took_s) if outcome.verdict == Verdict::Success => {
+                let Prediction::Load(load) = d.predicted else { return };
+                self.line.on_sample(load, *took_s);
+                if let Some((a, b)) = self.line.fit() {
+                    let seen = self.seen.at(id);
+                    seen.took = seen.took * 0.98 + took_s;
+                    seen.expected = seen.expected * 0.98 + (a + b * load).max(1e-9);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// How much slower than the pool's line an endpoint is, with two pseudo-answers at the line.
+fn ratio(seen: &Seen, typical_s: f64) -> f64 {
+    let prior = 2.0 * typical_s.max(1e-9);
+    (seen.took + prior) / (seen.expected + prior)
+}

@@ -1,0 +1,77 @@
+//! `least_connections`: fewest requests in flight per weight.
+//!
+//! Ties go to the endpoint with the lowest weighted request rate over the last second, then to chance: at low load everybody has zero
+//! in flight, and the rate keeps the choice from being the same endpoint every time. A new or returned endpoint starts with a phantom
+//! count, which fades by one per answer, so that "zero in flight" does not draw the whole stream to it. O(n).
+
+use super::tie::{Lowest, PerEndpoint};
+use super::{Cx, Pick, Picker, Usable};
+use crate::descriptor::{Descriptor, Param, ParamKind, Params, Value};
+use crate::endpoint::Endpoints;
+use crate::event::EndpointEvent;
+use crate::id::EndpointId;
+use crate::outcome::Verdict;
+use crate::request::Request;
+use crate::time::Instant;
+
+/// The description users see.
+pub static DESCRIPTOR: Descriptor = Descriptor {
+    name: "least_connections",
+    summary: "fewest requests in flight per weight; ties by request rate, then by chance",
+    source: "join the shortest queue; HAProxy leastconn",
+    example: "policy: { name: least_connections, initial_connections: 5 }",
+    warms_up: false,
+    params: &[Param {
+        name: "initial_connections",
+        summary: "phantom requests a new or returned endpoint starts with; one fades per answer",
+        unit: "requests",
+        kind: ParamKind::Integer { min: 0, max: 10_000 },
+        default: Value::Integer(5),
+        example: "5",
+    }],
+};
+
+/// The picker.
+#[derive(Debug)]
+pub struct LeastConnections {
+    initial: u32,
+    phantom: PerEndpoint<u32>,
+}
+
+impl LeastConnections {
+    /// A picker with these parameters.
+    pub fn new(params: &Params) -> Self {
+        Self { initial: params.integer("initial_connections") as u32, phantom: PerEndpoint::default() }
+    }
+}
+
+impl Picker for LeastConnections {
+    fn pick(&mut self, cx: &mut Cx<'_>, _req: &Request<'_>, usable: &Usable<'_>) -> Option<Pick> {
+        let mut lowest = Lowest::new();
+        let mut best = f64::INFINITY;
+        for e in usable.iter() {
+            let phantom = self.phantom.get(e.id).copied().unwrap_or(0);
+            let load = f64::from(e.in_flight + phantom) / e.weight;
+            // The rate takes an exponential: only those who may win are asked for it.
+            if load <= best {
+                best = load;
+                lowest.offer(cx, e.id, load, e.rate.per_second_at(cx.now) / e.weight);
+            } else {
+                cx.note(e.id, load);
+            }
+        }
+        lowest.take().map(|id| Pick::of(id, ""))
+    }
+
+    fn on_event(&mut self, _now: Instant, id: EndpointId, event: &EndpointEvent<'_>, _endpoints: &Endpoints) {
+        let phantom = self.phantom.at(id);
+        match event {
+            EndpointEvent::Added { cold: true } | EndpointEvent::Returned => *phantom = self.initial,
+            EndpointEvent::Added { cold: false } | EndpointEvent::Removed => *phantom = 0,
+            EndpointEvent::Ended(_, outcome, _) if outcome.verdict == Verdict::Success => {
+                *phantom = phantom.saturating_sub(1);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What every policy is given, and what it answers.
+
+use crate::endpoint::{Endpoint, Endpoints, Gate};
+use crate::event::EndpointEvent;
+use crate::explain::Explain;
+use crate::id::EndpointId;
+use crate::pool::Prediction;
+use crate::request::Request;
+use crate::rng::Rng;
+use crate::time::Instant;
+
+/// The context of one decision.
+pub struct Cx<'a> {
+    /// The time.
+    pub now: Instant,
+    /// The generator.
+    pub rng: &'a mut Rng,
+    /// Filled when somebody asked why.
+    pub explain: Option<&'a mut Explain>,
+}
+
+impl Cx<'_> {
+    /// Notes the number compared for a candidate, if somebody asked.
+    pub fn note(&mut self, id: EndpointId, score: f64) {
+        if let Some(ex) = self.explain.as_deref_mut() {
+            ex.candidates.push((id, score));
+        }
+    }
+}
+
+/// A choice.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pick {
+    /// The endpoint.
+    pub endpoint: EndpointId,
+    /// What in the policy decided: a short stable word for `x-tidegate-reason`.
+    pub reason: &'static str,
+    /// Work the request brings to this endpoint, in prompt tokens; 0 takes the request's own estimate.
+    pub work: f64,
+    /// What the policy predicts.
+    pub predicted: Prediction,
+}
+
+impl Pick {
+    /// A choice without a prediction.
+    pub const fn of(endpoint: EndpointId, reason: &'static str) -> Self {
+        Self { endpoint, reason, work: 0.0, predicted: Prediction::None }
+    }
+}
+
+/// A balancing policy.
+pub trait Picker: Send {
+    /// Chooses among `usable`, which is never empty. `None` refuses the request.
+    fn pick(&mut self, cx: &mut Cx<'_>, req: &Request<'_>, usable: &Usable<'_>) -> Option<Pick>;
+
+    /// Something happened at endpoint `id`; `endpoints` is up to date with it.
+    fn on_event(&mut self, _now: Instant, _id: EndpointId, _event: &EndpointEvent<'_>, _endpoints: &Endpoints) {}
+}
+
+/// The endpoints that may be picked for one request.
+pub struct Usable<'a> {
+    ids: &'a [EndpointId],
+    held_back: &'a [EndpointId],
+    /// Everything known of all endpoints, usable or not.
+    pub endpoints: &'a Endpoints,
+    /// Sum of the weights of all usable endpoints of the pool.
+    pub total_weight: f64,
+    /// Requests in flight in the whole pool.
+    pub total_in_flight: u32,
+}
+
+impl<'a> Usable<'a> {
+    /// `ids` may be picked; `held_back` are usable in general but not for this request.
+    pub fn new(
+        ids: &'a [EndpointId],
+        held_back: &'a [EndpointId],
+        endpoints: &'a Endpoints,
+        total_weight: f64,
+        total_in_flight: u32,
+    ) -> Self {
+        Self { ids, held_back, endpoints, total_weight, total_in_flight }
+    }
+
+    /// How many; at least 1.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Never true for a pick.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// Their ids, in no meaningful order.
+    pub fn ids(&self) -> &'a [EndpointId] {
+        self.ids
+    }
+
+    /// Their dense parts, in no meaningful order.
+    pub fn iter(&self) -> impl Iterator<Item = &'a Endpoint> + use<'a> {
+        let endpoints = self.endpoints;
+        self.ids.iter().map(move |id| endpoints.get(*id))
+    }
+
+    /// One of them, uniformly.
+    pub fn random(&self, rng: &mut Rng) -> EndpointId {
+        self.ids[rng.below(self.ids.len())]
+    }
+
+    /// Two different ones, uniformly; the same one twice if there is only one.
+    pub fn two(&self, rng: &mut Rng) -> (EndpointId, EndpointId) {
+        let a = rng.below(self.ids.len());
+        let b = if self.ids.len() > 1 { rng.below(self.ids.len() - 1) } else { 0 };
+        let b = if b >= a && self.ids.len() > 1 { b + 1 } else { b };
+        (self.ids[a], self.ids[b])
+    }
+
+    /// Whether `id` may be picked, in constant time for all but retries and ramps.
+    pub fn contains(&self, id: EndpointId) -> bool {
+        match self.endpoints.get(id).gate {
+            Gate::Usable => !self.held_back.contains(&id) || self.ids.contains(&id),
+            Gate::CoolingDown => self.ids.contains(&id),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! One endpoint as a decision sees it: small, copied into one dense array, so that a pick over thousands reads little memory.
+
+use crate::id::EndpointId;
+use crate::load::LoadSignal;
+use crate::outcome::{Outcome, Verdict};
+use crate::stats::{Rate, Recent};
+use crate::time::Instant;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// Whether an endpoint may be picked, and why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// May be picked.
+    Usable,
+    /// Its slot is empty.
+    Vacant,
+    /// An operator or a scale-in drains it.
+    Draining,
+    /// Its weight is 0.
+    WeightZero,
+    /// Its active checks fail.
+    Unhealthy,
+    /// Ejected after errors; only a trial may go there.
+    Ejected,
+    /// It said 429 or `Retry-After` a moment ago.
+    CoolingDown,
+    /// As many in flight as `max_in_flight` allows.
+    Full,
+    /// Its reported load with own credit is over `max_load`.
+    Overloaded,
+}
+
+impl Gate {
+    /// Every gate, `self as usize` being its place.
+    pub const ALL: [Self; 9] = [
+        Self::Usable,
+        Self::Vacant,
+        Self::Draining,
+        Self::WeightZero,
+        Self::Unhealthy,
+        Self::Ejected,
+        Self::CoolingDown,
+        Self::Full,
+        Self::Overloaded,
+    ];
+
+    /// A short stable word for explain, logs and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Usable => "usable",
+            Self::Vacant => "vacant",
+            Self::Draining => "draining",
+            Self::WeightZero => "weight_zero",
+            Self::Unhealthy => "unhealthy",
+            Self::Ejected => "ejected",
+            Self::CoolingDown => "cooling_down",
+            Self::Full => "full",
+            Self::Overloaded => "overloaded",
+        }
+    }
+}
+
+/// The part of an endpoint that every pick may read.
+#[derive(Clone, Copy, Debug)]
+pub struct Endpoint {
+    /// Its slot.
+    pub id: EndpointId,
+    /// Whether it may be picked; the pool keeps it current.
+    pub gate: Gate,
+    /// Own requests in flight.
+    pub in_flight: u32,
+    /// Own requests in flight whose first byte has not come.
+    pub pending: u32,
+    /// Weight as configured or set by an operator.
+    pub weight: f64,
+    /// Fixed hash of its name.
+    pub key: u64,
+    /// Own dispatches over about the last second.
+    pub rate: Rate,
+}
+
+/// What was seen of an endpoint: one struct, told by `on_*`, one truth for every policy, the admin API and the metrics.
+#[derive(Clone, Debug, Default)]
+pub struct EndpointStats {
+    /// Requests sent.
+    pub dispatched: u64,
+    /// Whole answers.
+    pub succeeded: u64,
+    /// Failures of the endpoint's own doing.
+    pub failed: u64,
+    /// 429 and its like.
+    pub throttled: u64,
+    /// Ends that were the client's doing.
+    pub neutral: u64,
+    /// The last 20 response times in seconds, failures as penalties.
+    pub response_times: Recent,
+    /// The last 20 times to first byte in seconds, of answers that began.
+    pub first_bytes: Recent,
+    /// Own streams running: first byte seen, end not.
+    pub streams: u32,
+    stream_s: f64,
+    streams_since: Instant,
+    /// When progress was last sampled.
+    pub progress_at: Instant,
+}
+
+impl EndpointStats {
+    /// Statistics of an endpoint that joined at `now`.
+    pub fn new(now: Instant) -> Self {
+        Self { progress_at: now, streams_since: now, ..Self::default() }
+    }
+
+    /// A request was sent.
+    pub fn on_dispatch(&mut self) {
+        self.dispatched += 1;
+    }
+
+    /// The first byte came `ttft_s` seconds after the dispatch.
+    pub fn on_first_byte(&mut self, now: Instant, ttft_s: f64) {
+        self.first_bytes.on_sample(ttft_s);
+        self.integrate(now);
+        self.streams += 1;
+    }
+
+    /// A request ended `took_s` seconds after its dispatch; `running`: its first byte had come.
+    pub fn on_end(&mut self, now: Instant, outcome: &Outcome, took_s: f64, running: bool) {
+        if running {
+            self.integrate(now);
+            self.streams = self.streams.saturating_sub(1);
+        }
+        match outcome.verdict {
+            Verdict::Success => self.succeeded += 1,
+            Verdict::Failed(_) => self.failed += 1,
+            Verdict::Throttled { .. } => self.throttled += 1,
+            Verdict::ClientError | Verdict::Cancelled => self.neutral += 1,
+        }
+        if let Some(s) = outcome.response_time_s(took_s) {
+            self.response_times.on_sample(s);
+        }
+    }
+
+    /// Stream-seconds since the last call, and the time they cover in seconds.
+    pub fn on_progress(&mut self, now: Instant) -> (f64, f64) {
+        self.integrate(now);
+        let elapsed = now.secs_since(self.progress_at);
+        self.progress_at = now;
+        (core::mem::take(&mut self.stream_s), elapsed)
+    }
+
+    fn integrate(&mut self, now: Instant) {
+        self.stream_s += f64::from(self.streams) * now.secs_since(self.streams_since);
+        self.streams_since = now;
+    }
+}
+
+/// Everything about the endpoints of a pool that a policy may read; each array is indexed by [`EndpointId::index`].
+#[derive(Clone, Debug, Default)]
+pub struct Endpoints {
+    /// The dense part.
+    pub hot: Vec<Endpoint>,
+    /// What was seen of each.
+    pub stats: Vec<EndpointStats>,
+    /// What each reports.
+    pub loads: Vec<LoadSignal>,
+    /// The name of each.
+    pub names: Vec<String>,
+}
+
+impl Endpoints {
+    /// The dense part of one endpoint.
+    pub fn get(&self, id: EndpointId) -> &Endpoint {
+        &self.hot[id.index()]
+    }
+
+    /// Load of an endpoint with own credit, 0 up; `None` when its signal is degraded.
+    pub fn load_at(&self, id: EndpointId, now: Instant) -> Option<f64> {
+        self.loads[id.index()].load_at(now, self.hot[id.index()].in_flight)
+    }
+
+    /// Slots that hold an endpoint.
+    pub fn present(&self) -> impl Iterator<Item = &Endpoint> {
+        self.hot.iter().filter(|e| e.gate != Gate::Vacant)
+    }
+}

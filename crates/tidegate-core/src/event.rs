@@ -1,0 +1,116 @@
+//! Everything that can happen to a pool besides a request's coming and going.
+//!
+//! Closed enums: the same events drive live traffic, simulation, replay and fuzzing.
+
+use crate::id::{EndpointId, RequestKey};
+use crate::load::LoadReport;
+use crate::outcome::Outcome;
+use crate::pool::Dispatch;
+use crate::time::Duration;
+
+/// What the shell tells a pool.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Event {
+    /// The first byte of an answer arrived.
+    FirstByte(RequestKey),
+    /// Output tokens of all own streams at an endpoint since the last such event; sampled every 0.5 s, so that no token takes a lock.
+    Progress {
+        /// The endpoint.
+        endpoint: EndpointId,
+        /// Tokens (events of streams) since the last progress event.
+        tokens: u64,
+    },
+    /// An active health check ended.
+    Checked {
+        /// The endpoint.
+        endpoint: EndpointId,
+        /// Whether it passed.
+        passed: bool,
+    },
+    /// A status page or metrics page was read.
+    LoadReported {
+        /// The endpoint.
+        endpoint: EndpointId,
+        /// What it said.
+        report: LoadReport,
+    },
+    /// A status page could not be read. Never the same as an idle endpoint.
+    LoadMissed(EndpointId),
+    /// An operator drains an endpoint, or takes it back into use.
+    Drain {
+        /// The endpoint.
+        endpoint: EndpointId,
+        /// Whether it takes no new requests.
+        draining: bool,
+    },
+    /// An operator changes a static weight.
+    Weight {
+        /// The endpoint.
+        endpoint: EndpointId,
+        /// The new weight; 0 drains.
+        weight: f64,
+    },
+}
+
+/// What a pool tells its policy about one endpoint.
+#[derive(Clone, Copy, Debug)]
+pub enum EndpointEvent<'a> {
+    /// The endpoint joined. `cold`: the others were there before.
+    Added {
+        /// Whether it joins a pool already in use.
+        cold: bool,
+    },
+    /// The endpoint left for good.
+    Removed,
+    /// Its static weight changed.
+    Reweighted,
+    /// The endpoint is back after an ejection or failed checks.
+    Returned,
+    /// A request was sent to it.
+    Dispatched(&'a Dispatch),
+    /// The first byte of an answer, and the seconds since the dispatch.
+    FirstByte(&'a Dispatch, f64),
+    /// A request ended, and the seconds since the dispatch.
+    Ended(&'a Dispatch, Outcome, f64),
+    /// A report arrived and was accepted as the newest.
+    Reported(&'a LoadReport),
+    /// Tokens of own streams: `stream_s` is the time integral of the number of running streams over `elapsed`.
+    Progress {
+        /// Tokens since the last progress event.
+        tokens: u64,
+        /// Stream-seconds over the same time.
+        stream_s: f64,
+        /// That time.
+        elapsed: Duration,
+    },
+}
+
+/// A change of state worth a log line and a metric. Core never logs: the shell does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Effect {
+    /// An endpoint left rotation after consecutive errors; the first trial comes after `for_`.
+    Ejected {
+        /// The endpoint.
+        endpoint: EndpointId,
+        /// Time until a trial.
+        for_: Duration,
+    },
+    /// An ejected endpoint passed its trial and is ramped up.
+    Returned(EndpointId),
+    /// Active checks changed their mind.
+    Health {
+        /// The endpoint.
+        endpoint: EndpointId,
+        /// The new verdict.
+        healthy: bool,
+    },
+    /// Too few endpoints pass their checks, or enough do again.
+    Panic(bool),
+    /// The pool's signal became unusable for an endpoint, or usable again.
+    Degraded {
+        /// The endpoint.
+        endpoint: EndpointId,
+        /// Why, or `None` when the signal is good again.
+        why: Option<crate::load::Degraded>,
+    },
+}

@@ -1,0 +1,20 @@
+//! Names of things inside one pool.
+
+/// An endpoint's slot in its pool. A slot is reused only after its endpoint was removed and its last request ended, so an id held by a
+/// ticket never changes its meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EndpointId(pub u32);
+
+impl EndpointId {
+    /// The slot as an index into per-endpoint arrays.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A request in flight: a slot and how often the slot was used, so that a late event about an ended request finds nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestKey {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}

@@ -1,0 +1,191 @@
+//! The load of one endpoint, 0..1: the last report, corrected by what was sent since.
+//!
+//! A report is a photograph: everybody who acts on the same one sends to the same endpoint until the next. So the requests
+//! dispatched since the sample are added at a known load per request (water-filling; notes: algorithms, sections 0.1 and 3.1):
+//! `L_c = L + replicas * c * (n - n_sample)`. Reports that are old, frozen, impossible or missing count for nothing and say so.
+
+use super::LoadReport;
+use crate::time::{Duration, Instant};
+
+/// Reports in a row with one and the same load, after which it is called frozen if own requests came and went meanwhile.
+const FROZEN_REPORTS: u32 = 10;
+
+/// Why a signal cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Degraded {
+    /// No report has arrived, or polls fail.
+    Missing,
+    /// The last report is older than `max_age`.
+    Old,
+    /// The same load again and again although requests came and went.
+    Frozen,
+    /// A number that cannot be.
+    Impossible,
+}
+
+impl Degraded {
+    /// A short stable word for logs and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Old => "old",
+            Self::Frozen => "frozen",
+            Self::Impossible => "impossible",
+        }
+    }
+}
+
+/// The load of one endpoint.
+#[derive(Clone, Debug)]
+pub struct LoadSignal {
+    /// Load that one own request adds, 0..1.
+    pub per_request: f64,
+    max_age: Duration,
+    replicas: f64,
+    last: Option<LoadReport>,
+    in_flight_then: u32,
+    dispatched_then: u64,
+    same: u32,
+    sent_while_same: u64,
+    impossible: bool,
+}
+
+impl LoadSignal {
+    /// A signal without a report yet.
+    pub fn new(per_request: f64, max_age: Duration, replicas: f64) -> Self {
+        Self {
+            per_request,
+            max_age,
+            replicas,
+            last: None,
+            in_flight_then: 0,
+            dispatched_then: 0,
+            same: 0,
+            sent_while_same: 0,
+            impossible: false,
+        }
+    }
+
+    /// A report arrived while `in_flight` own requests were there, after `dispatched` in all. False if it was not taken: impossible,
+    /// or sampled before the one held.
+    pub fn on_report(&mut self, report: &LoadReport, in_flight: u32, dispatched: u64) -> bool {
+        self.impossible = !report.is_possible();
+        if self.impossible || self.last.is_some_and(|l| l.sampled_at >= report.sampled_at) {
+            return false;
+        }
+        let unchanged = report.load.is_some_and(|v| v > 0.0) && self.last.is_some_and(|l| l.load == report.load);
+        if unchanged {
+            self.same += 1;
+            self.sent_while_same += dispatched.saturating_sub(self.dispatched_then);
+        } else {
+            (self.same, self.sent_while_same) = (0, 0);
+        }
+        self.last = Some(*report);
+        (self.in_flight_then, self.dispatched_then) = (in_flight, dispatched);
+        true
+    }
+
+    /// The newest report, whatever its age.
+    pub fn last(&self) -> Option<&LoadReport> {
+        self.last.as_ref()
+    }
+
+    /// Own requests in flight when the newest report was taken.
+    pub fn in_flight_then(&self) -> u32 {
+        self.in_flight_then
+    }
+
+    /// The part of the newest reported load that was our own requests, 0..1.
+    pub fn own_load(&self) -> f64 {
+        self.replicas * self.per_request * f64::from(self.in_flight_then)
+    }
+
+    /// When the newest report stops counting.
+    pub fn expires_at(&self) -> Option<Instant> {
+        self.last.map(|l| l.sampled_at + self.max_age)
+    }
+
+    /// Why the signal cannot be used at `now`, if so.
+    pub fn degraded_at(&self, now: Instant) -> Option<Degraded> {
+        match self.last {
+            _ if self.impossible => Some(Degraded::Impossible),
+            None => Some(Degraded::Missing),
+            Some(l) if now.since(l.sampled_at) > self.max_age => Some(Degraded::Old),
+            Some(_) if self.same >= FROZEN_REPORTS && self.sent_while_same >= u64::from(FROZEN_REPORTS) => {
+                Some(Degraded::Frozen)
+            }
+            Some(l) if l.load.is_none() => Some(Degraded::Missing),
+            Some(_) => None,
+        }
+    }
+
+    /// The load at `now` with `in_flight` own requests there, from 0 up; above 1 only by own credit. `None` when degraded.
+    pub fn load_at(&self, now: Instant, in_flight: u32) -> Option<f64> {
+        if self.degraded_at(now).is_some() {
+            return None;
+        }
+        let reported = self.last?.load?;
+        let sent = f64::from(in_flight) - f64::from(self.in_flight_then);
+        Some((reported + self.replicas * self.per_request * sent).max(0.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::ORIGIN + Duration::from_millis(ms)
+    }
+    fn signal() -> LoadSignal {
+        LoadSignal::new(0.1, Duration::from_secs(3), 1.0)
+    }
+    fn report(ms: u64, load: f64) -> LoadReport {
+        LoadReport { sampled_at: at(ms), load: Some(load), ..LoadReport::default() }
+    }
+
+    #[test]
+    fn a_burst_between_two_reports_is_counted() {
+        // gateways.md 9: N concurrent requests inside one interval all went to the same endpoint.
+        let mut s = signal();
+        assert!(s.on_report(&report(0, 0.2), 1, 1));
+        assert_eq!(s.load_at(at(10), 1), Some(0.2));
+        assert!((s.load_at(at(10), 5).unwrap() - 0.6).abs() < 1e-12);
+        assert!((s.load_at(at(10), 0).unwrap() - 0.1).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_missing_signal_is_never_an_idle_endpoint() {
+        let s = signal();
+        assert_eq!((s.load_at(at(0), 0), s.degraded_at(at(0))), (None, Some(Degraded::Missing)));
+    }
+
+    #[test]
+    fn old_impossible_and_late_reports_do_not_count() {
+        let mut s = signal();
+        s.on_report(&report(1000, 0.5), 0, 0);
+        assert!(!s.on_report(&report(900, 0.1), 0, 0), "a late report must not replace a newer one");
+        assert_eq!(s.load_at(at(1000), 0), Some(0.5));
+        assert_eq!(s.degraded_at(at(4001)), Some(Degraded::Old));
+        assert!(!s.on_report(&report(4100, 7.0), 0, 0));
+        assert_eq!(s.degraded_at(at(4100)), Some(Degraded::Impossible));
+        assert!(s.on_report(&report(4200, 0.7), 0, 0));
+        assert_eq!(s.degraded_at(at(4200)), None);
+    }
+
+    #[test]
+    fn a_load_that_does_not_move_under_traffic_is_frozen() {
+        let mut s = signal();
+        for k in 0..=10 {
+            s.on_report(&report(k * 100, 0.4), 0, k * 3);
+        }
+        assert_eq!(s.degraded_at(at(1000)), Some(Degraded::Frozen));
+        s.on_report(&report(1100, 0.41), 0, 40);
+        assert_eq!(s.degraded_at(at(1100)), None);
+        let mut idle = signal();
+        for k in 0..=20 {
+            idle.on_report(&report(k * 100, 0.4), 0, 0);
+        }
+        assert_eq!(idle.degraded_at(at(2000)), None, "no traffic, no suspicion");
+    }
+}

@@ -1,0 +1,237 @@
+//! Which endpoints may be picked, kept current by events and by time.
+
+use super::config::Panic;
+use super::{Decision, Pool, Shed};
+use crate::endpoint::Gate;
+use crate::id::EndpointId;
+use crate::request::Request;
+use crate::time::{Duration, Instant};
+use core::cmp::Reverse;
+
+/// `usable_at` of an endpoint that is not in the usable set.
+pub(super) const NOWHERE: u32 = u32::MAX;
+
+impl Pool {
+    /// The earliest instant at which an endpoint's state changes by time alone.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.timers.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Brings every endpoint whose instant has come up to date. `admit` does so itself; a shell calls it to see the effects in time.
+    pub fn on_deadline(&mut self, now: Instant) {
+        while let Some(&Reverse((at, id))) = self.timers.peek() {
+            if at > now {
+                break;
+            }
+            self.timers.pop();
+            if self.members[id.index()].timer == at {
+                self.members[id.index()].timer = Instant::FAR_FUTURE;
+                self.refresh(now, id);
+            }
+        }
+    }
+
+    /// Recomputes the gate of one endpoint and puts it into, or takes it out of, the usable set.
+    pub(super) fn refresh(&mut self, now: Instant, id: EndpointId) {
+        let gate = self.gate_at(now, id);
+        let hot = &mut self.endpoints.hot[id.index()];
+        if hot.gate != gate {
+            self.gates[hot.gate as usize] -= 1;
+            self.gates[gate as usize] += 1;
+            let was = core::mem::replace(&mut hot.gate, gate);
+            if gate == Gate::Usable {
+                self.insert_usable(id);
+            } else if was == Gate::Usable {
+                self.remove_usable(id);
+            }
+        }
+        self.refresh_ramp(now, id);
+        self.watch_degraded(now, id);
+        self.schedule(now, id);
+    }
+
+    /// Recomputes all gates: after a change that concerns everybody, such as panic.
+    pub(super) fn refresh_all(&mut self, now: Instant) {
+        for index in 0..self.endpoints.hot.len() {
+            self.refresh(now, EndpointId(index as u32));
+        }
+    }
+
+    fn gate_at(&self, now: Instant, id: EndpointId) -> Gate {
+        let (member, hot) = (&self.members[id.index()], &self.endpoints.hot[id.index()]);
+        if member.removed {
+            return if hot.in_flight == 0 { Gate::Vacant } else { Gate::Draining };
+        }
+        if member.draining {
+            return Gate::Draining;
+        }
+        if hot.weight <= 0.0 {
+            return Gate::WeightZero;
+        }
+        let fail_open = self.panic && self.cfg.panic == Panic::UseAll;
+        if self.checked && member.health.verdict() != Some(true) && !fail_open {
+            return Gate::Unhealthy;
+        }
+        if member.ejection.is_out() {
+            return Gate::Ejected;
+        }
+        if now < member.not_before {
+            return Gate::CoolingDown;
+        }
+        let share = member.ramp.map_or(1.0, |r| r.share_at(now, &self.warm_up));
+        let full = |max: u32| hot.in_flight >= (libm::ceil(f64::from(max) * share) as u32).max(1);
+        if member.max_in_flight.is_some_and(full) {
+            return Gate::Full;
+        }
+        let over = |max: f64| self.cfg.load.is_some() && self.endpoints.load_at(id, now).is_some_and(|l| l > max);
+        if self.cfg.max_load.is_some_and(over) { Gate::Overloaded } else { Gate::Usable }
+    }
+
+    /// The next instant at which time alone changes this endpoint.
+    fn schedule(&mut self, now: Instant, id: EndpointId) {
+        let member = &mut self.members[id.index()];
+        let load = if self.cfg.load.is_some() { self.endpoints.loads[id.index()].expires_at() } else { None };
+        let ramp = member.ramp.and_then(|r| r.next_change_at(now, &self.warm_up));
+        let instants = [Some(member.not_before), member.ejection.trial_at(), load, ramp];
+        let next = instants.into_iter().flatten().filter(|&t| t > now).min();
+        if let Some(at) = next.filter(|&at| at < member.timer || member.timer <= now) {
+            member.timer = at;
+            self.timers.push(Reverse((at, id)));
+        }
+    }
+
+    fn refresh_ramp(&mut self, now: Instant, id: EndpointId) {
+        let member = &mut self.members[id.index()];
+        let done = member.ramp.is_some_and(|r| r.share_at(now, &self.warm_up) >= 1.0);
+        if done || (member.removed && member.ramp.is_some()) {
+            member.ramp = None;
+            self.ramping.retain(|&r| r != id);
+        }
+    }
+
+    fn watch_degraded(&mut self, now: Instant, id: EndpointId) {
+        if self.cfg.load.is_none() || self.members[id.index()].removed {
+            return;
+        }
+        let why = self.endpoints.loads[id.index()].degraded_at(now);
+        if self.members[id.index()].degraded != why {
+            self.members[id.index()].degraded = why;
+            self.push_effect(crate::event::Effect::Degraded { endpoint: id, why });
+        }
+    }
+
+    fn insert_usable(&mut self, id: EndpointId) {
+        self.members[id.index()].usable_at = self.usable.len() as u32;
+        self.usable.push(id);
+        self.usable_weight += self.endpoints.hot[id.index()].weight;
+    }
+
+    fn remove_usable(&mut self, id: EndpointId) {
+        let place = core::mem::replace(&mut self.members[id.index()].usable_at, NOWHERE) as usize;
+        self.usable.swap_remove(place);
+        if let Some(moved) = self.usable.get(place) {
+            self.members[moved.index()].usable_at = place as u32;
+        }
+        self.usable_weight -= self.endpoints.hot[id.index()].weight;
+        if self.usable.is_empty() {
+            self.usable_weight = 0.0;
+        }
+    }
+
+    /// Counts checks and enters or leaves panic. Endpoints that are on their way out do not count.
+    pub(super) fn watch_panic(&mut self, now: Instant) {
+        if !self.checked {
+            return;
+        }
+        let (mut passing, mut failing) = (0, 0);
+        for member in self.members.iter().filter(|m| !m.removed && !m.draining) {
+            if member.health.verdict() == Some(true) { passing += 1 } else { failing += 1 }
+        }
+        let panic = f64::from(passing) < self.cfg.panic_threshold * f64::from(passing + failing);
+        if panic != self.panic {
+            self.panic = panic;
+            self.push_effect(crate::event::Effect::Panic(panic));
+            self.refresh_all(now);
+        }
+    }
+
+    /// Gives held-back endpoints their part of one admission.
+    pub(super) fn fill_ramps(&mut self, now: Instant) {
+        for &id in &self.ramping {
+            let fair = self.endpoints.hot[id.index()].weight / self.usable_weight.max(f64::MIN_POSITIVE);
+            if let Some(ramp) = &mut self.members[id.index()].ramp {
+                let share = ramp.share_at(now, &self.warm_up);
+                ramp.on_admission(share, fair.min(1.0));
+            }
+        }
+    }
+
+    /// Whether every usable endpoint is being ramped up: then nothing is held back, as somebody must serve.
+    fn all_ramping(&self) -> bool {
+        let usable_ramping =
+            self.ramping.iter().filter(|id| self.endpoints.hot[id.index()].gate == Gate::Usable).count();
+        usable_ramping == self.usable.len()
+    }
+
+    /// Fills `scratch` with the candidates and `held_back` with usable endpoints left out, if any are. Where no endpoint is usable but
+    /// some are only cooling down, those are the candidates: their answer is better than ours.
+    pub(super) fn fill_candidates(&mut self, _now: Instant, req: &Request<'_>) {
+        self.scratch.clear();
+        self.held_back.clear();
+        if self.usable.is_empty() && self.gates[Gate::CoolingDown as usize] > 0 {
+            let cooling = self.endpoints.hot.iter().filter(|e| e.gate == Gate::CoolingDown).map(|e| e.id);
+            self.scratch.extend(cooling.filter(|id| !req.attempted.contains(id)));
+            return;
+        }
+        let hold = !self.ramping.is_empty() && !self.all_ramping();
+        if !hold && req.attempted.is_empty() {
+            return;
+        }
+        for &id in &self.usable {
+            let ramp = self.members[id.index()].ramp.filter(|_| hold);
+            if req.attempted.contains(&id) || ramp.is_some_and(|r| !r.has_token()) {
+                self.held_back.push(id);
+            } else {
+                self.scratch.push(id);
+            }
+        }
+        if self.scratch.is_empty() {
+            self.scratch.extend(self.held_back.iter().filter(|id| !req.attempted.contains(id)));
+        }
+    }
+
+    /// An ejected endpoint whose time has come gets this request as its trial.
+    pub(super) fn trial_for(&mut self, now: Instant, req: &Request<'_>) -> Option<EndpointId> {
+        let ready = |id: &EndpointId| {
+            self.endpoints.hot[id.index()].gate == Gate::Ejected
+                && self.members[id.index()].ejection.trial_at().is_some_and(|at| at <= now)
+                && !req.attempted.contains(id)
+        };
+        self.out.iter().copied().find(ready)
+    }
+
+    /// The refusal that names what would have to change.
+    pub(super) fn refuse(&self, now: Instant) -> Decision {
+        let count = |g: Gate| self.gates[g as usize];
+        let idle = count(Gate::Usable) > 0;
+        let why = if idle {
+            Shed::Exhausted
+        } else if count(Gate::Full) > 0 {
+            Shed::EndpointLimit
+        } else if count(Gate::Overloaded) > 0 {
+            Shed::Overloaded
+        } else if count(Gate::Unhealthy) + count(Gate::Ejected) + count(Gate::CoolingDown) > 0 {
+            Shed::NoHealthyEndpoint
+        } else if count(Gate::WeightZero) > 0 {
+            Shed::AllWeightsZero
+        } else {
+            Shed::NoEndpoint
+        };
+        let wait = match why {
+            Shed::EndpointLimit | Shed::Overloaded => Some(Duration::from_secs(1)),
+            Shed::NoHealthyEndpoint => self.next_deadline().map(|at| at.since(now).max(Duration::from_secs(1))),
+            _ => None,
+        };
+        Decision::Shed { why, retry_after: wait }
+    }
+}

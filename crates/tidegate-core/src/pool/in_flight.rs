@@ -1,0 +1,97 @@
+//! Requests in flight: one slot each, so memory is bounded by what is out, and events about ended requests find nothing.
+
+use crate::id::{EndpointId, RequestKey};
+use crate::time::Instant;
+use alloc::vec::Vec;
+
+/// What a policy predicted at dispatch, kept to be compared with what happened.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Prediction {
+    /// Nothing.
+    None,
+    /// Work ahead of the request plus its own, in prompt tokens.
+    Work(f64),
+    /// Load of the endpoint, 0..1.
+    Load(f64),
+}
+
+/// One dispatch, from admission to settlement.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dispatch {
+    /// Where it went.
+    pub endpoint: EndpointId,
+    /// When.
+    pub at: Instant,
+    /// When the first byte came.
+    pub first_byte_at: Option<Instant>,
+    /// Work it brought, in prompt tokens the endpoint must compute.
+    pub work: f64,
+    /// What the policy predicted.
+    pub predicted: Prediction,
+    /// Whether it is the trial of an ejected endpoint.
+    pub trial: bool,
+}
+
+/// The right to settle one dispatch. Not `Clone`, and consumed by [`super::Pool::settle`]: settling twice does not compile.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a ticket that is not settled leaks an in-flight count"]
+pub struct Ticket {
+    pub(super) key: RequestKey,
+    pub(super) endpoint: EndpointId,
+    pub(super) trial: bool,
+}
+
+impl Ticket {
+    /// The key events about this request carry.
+    pub fn key(&self) -> RequestKey {
+        self.key
+    }
+
+    /// Where the request goes.
+    pub fn endpoint(&self) -> EndpointId {
+        self.endpoint
+    }
+
+    /// Whether the request is the trial of an ejected endpoint: then any failure before the first byte is retried elsewhere.
+    pub fn is_trial(&self) -> bool {
+        self.trial
+    }
+}
+
+/// All dispatches of a pool.
+#[derive(Clone, Debug, Default)]
+pub(super) struct InFlight {
+    slots: Vec<(u32, Option<Dispatch>)>,
+    free: Vec<u32>,
+}
+
+impl InFlight {
+    pub(super) fn insert(&mut self, dispatch: Dispatch) -> RequestKey {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((0, None));
+            (self.slots.len() - 1) as u32
+        });
+        let entry = &mut self.slots[slot as usize];
+        entry.1 = Some(dispatch);
+        RequestKey { slot, generation: entry.0 }
+    }
+
+    pub(super) fn get_mut(&mut self, key: RequestKey) -> Option<&mut Dispatch> {
+        let (generation, dispatch) = self.slots.get_mut(key.slot as usize)?;
+        if *generation == key.generation { dispatch.as_mut() } else { None }
+    }
+
+    pub(super) fn remove(&mut self, key: RequestKey) -> Option<Dispatch> {
+        let (generation, dispatch) = self.slots.get_mut(key.slot as usize)?;
+        if *generation != key.generation {
+            return None;
+        }
+        *generation = generation.wrapping_add(1);
+        self.free.push(key.slot);
+        dispatch.take()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}

@@ -1,0 +1,123 @@
+//! Joining and leaving a pool.
+
+use super::config::EndpointConfig;
+use super::gates::NOWHERE;
+use super::{Member, Pool};
+use crate::breaker::Ejection;
+use crate::endpoint::{Endpoint, EndpointStats, Gate};
+use crate::event::EndpointEvent;
+use crate::hash::hash_bytes;
+use crate::health::Health;
+use crate::id::EndpointId;
+use crate::load::LoadSignal;
+use crate::ramp::Ramp;
+use crate::stats::Rate;
+use crate::time::{Duration, Instant};
+
+impl Pool {
+    /// Takes an endpoint in. It warms up if the pool is already in use; the endpoints a pool starts with hold nobody back.
+    pub fn add(&mut self, now: Instant, cfg: EndpointConfig) -> EndpointId {
+        let id = self.vacant.pop().unwrap_or(EndpointId(self.members.len() as u32));
+        let per_request = self.cfg.load.and_then(|l| l.per_request);
+        let per_request = per_request.or(cfg.max_in_flight.map(|m| 1.0 / f64::from(m.max(1)))).unwrap_or(0.01);
+        let max_age = self.cfg.load.map_or(Duration::ZERO, |l| l.max_age);
+        let key = hash_bytes(cfg.name.as_bytes());
+        let hot = Endpoint {
+            id,
+            gate: Gate::Vacant,
+            in_flight: 0,
+            pending: 0,
+            weight: cfg.weight.max(0.0),
+            key,
+            rate: Rate::default(),
+        };
+        let stats = EndpointStats::new(now);
+        let load = LoadSignal::new(per_request, max_age, self.cfg.replicas);
+        let cold = self.in_use;
+        let member = Member {
+            max_in_flight: cfg.max_in_flight,
+            draining: false,
+            removed: false,
+            health: Health::default(),
+            ejection: Ejection::default(),
+            ramp: None,
+            not_before: Instant::ORIGIN,
+            throttled_in_row: 0,
+            usable_at: NOWHERE,
+            timer: Instant::FAR_FUTURE,
+            degraded: None,
+        };
+        if id.index() == self.members.len() {
+            self.members.push(member);
+            self.endpoints.hot.push(hot);
+            self.endpoints.stats.push(stats);
+            self.endpoints.loads.push(load);
+            self.endpoints.names.push(cfg.name);
+            self.gates[Gate::Vacant as usize] += 1;
+        } else {
+            self.members[id.index()] = member;
+            self.endpoints.hot[id.index()] = hot;
+            self.endpoints.stats[id.index()] = stats;
+            self.endpoints.loads[id.index()] = load;
+            self.endpoints.names[id.index()] = cfg.name;
+        }
+        self.serving += 1;
+        if cold && !self.checked {
+            self.start_warm_up(now, id);
+        }
+        self.picker.on_event(now, id, &EndpointEvent::Added { cold }, &self.endpoints);
+        self.refresh(now, id);
+        self.watch_panic(now);
+        id
+    }
+
+    /// Takes an endpoint out for good: no new request, and its slot is free once the last one ended.
+    pub fn remove(&mut self, now: Instant, id: EndpointId) {
+        self.members[id.index()].removed = true;
+        self.out.retain(|&o| o != id);
+        self.count_serving();
+        self.refresh(now, id);
+        self.watch_panic(now);
+        self.vacate(now, id);
+    }
+
+    /// Counts the endpoints that are neither leaving nor drained.
+    pub(super) fn count_serving(&mut self) {
+        self.serving = self.members.iter().filter(|m| !m.removed && !m.draining).count() as u32;
+    }
+
+    /// Frees the slot of a removed endpoint once nothing refers to it.
+    pub(super) fn vacate(&mut self, now: Instant, id: EndpointId) {
+        let idle = self.endpoints.hot[id.index()].gate == Gate::Vacant;
+        if !idle || !self.members[id.index()].removed || self.vacant.contains(&id) {
+            return;
+        }
+        self.picker.on_event(now, id, &EndpointEvent::Removed, &self.endpoints);
+        if let Some(affinity) = &mut self.affinity {
+            affinity.on_removed(id);
+        }
+        self.vacant.push(id);
+    }
+
+    /// Starts the warm-up of a new endpoint.
+    pub(super) fn start_warm_up(&mut self, now: Instant, id: EndpointId) {
+        if !self.warm_up.is_empty() {
+            self.start_ramp(id, Ramp::WarmUp { since: now, tokens: 0.0 });
+        }
+    }
+
+    /// Ramps a returned endpoint up.
+    pub(super) fn start_recovery(&mut self, now: Instant, id: EndpointId) {
+        let start = self.rng.unit();
+        let first_byte_s = self.endpoints.stats[id.index()].first_bytes.mean();
+        self.start_ramp(id, Ramp::recovery(now, first_byte_s, start));
+        self.picker.on_event(now, id, &EndpointEvent::Returned, &self.endpoints);
+    }
+
+    fn start_ramp(&mut self, id: EndpointId, ramp: Ramp) {
+        self.members[id.index()].ramp = Some(ramp);
+        if !self.ramping.contains(&id) {
+            self.ramping.push(id);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What a pool is told: ends of requests, checks, reports, operators' wishes.
+
+use super::{Pool, Ticket};
+use crate::breaker::Phase;
+use crate::endpoint::Gate;
+use crate::event::{Effect, EndpointEvent, Event};
+use crate::id::{EndpointId, RequestKey};
+use crate::load::LoadReport;
+use crate::outcome::{MAX_RETRY_AFTER, Outcome, Verdict};
+use crate::time::{Duration, Instant, duration_from_secs};
+
+impl Pool {
+    /// Ends a dispatch. The only place where in-flight counts go down.
+    #[allow(clippy::needless_pass_by_value, reason = "consuming the ticket is what makes settling twice impossible")]
+    pub fn settle(&mut self, now: Instant, ticket: Ticket, outcome: Outcome) {
+        let Ticket { key, endpoint: id, .. } = ticket;
+        let Some(dispatch) = self.in_flight.remove(key) else { return };
+        let took_s = now.secs_since(dispatch.at);
+        let hot = &mut self.endpoints.hot[id.index()];
+        hot.in_flight -= 1;
+        if dispatch.first_byte_at.is_none() {
+            hot.pending -= 1;
+        }
+        self.endpoints.stats[id.index()].on_end(now, &outcome, took_s, dispatch.first_byte_at.is_some());
+        self.picker.on_event(now, id, &EndpointEvent::Ended(&dispatch, outcome, took_s), &self.endpoints);
+        self.cool_down(now, id, outcome.verdict);
+        let may_eject = self.may_eject();
+        let member = &mut self.members[id.index()];
+        let change = member.ejection.on_end(&self.cfg.ejection, now, key, outcome.verdict, may_eject);
+        self.on_ejection(now, id, change);
+        self.refresh(now, id);
+        self.vacate(now, id);
+    }
+
+    /// Takes in what happened.
+    pub fn on_event(&mut self, now: Instant, event: Event) {
+        match event {
+            Event::FirstByte(key) => self.on_first_byte(now, key),
+            Event::Progress { endpoint, tokens } => self.on_progress(now, endpoint, tokens),
+            Event::Checked { endpoint, passed } => self.on_check(now, endpoint, passed),
+            Event::LoadReported { endpoint, report } => self.on_report(now, endpoint, &report),
+            Event::LoadMissed(endpoint) => self.refresh(now, endpoint),
+            Event::Drain { endpoint, draining } => {
+                self.members[endpoint.index()].draining = draining;
+                self.count_serving();
+                self.refresh(now, endpoint);
+                self.watch_panic(now);
+            }
+            Event::Weight { endpoint, weight } => self.on_weight(now, endpoint, weight),
+        }
+    }
+
+    fn on_first_byte(&mut self, now: Instant, key: RequestKey) {
+        let Some(dispatch) = self.in_flight.get_mut(key).filter(|d| d.first_byte_at.is_none()) else { return };
+        dispatch.first_byte_at = Some(now);
+        let (dispatch, ttft_s) = (*dispatch, now.secs_since(dispatch.at));
+        let id = dispatch.endpoint;
+        self.endpoints.hot[id.index()].pending -= 1;
+        self.endpoints.stats[id.index()].on_first_byte(now, ttft_s);
+        self.picker.on_event(now, id, &EndpointEvent::FirstByte(&dispatch, ttft_s), &self.endpoints);
+        let change = self.members[id.index()].ejection.on_first_byte(key);
+        self.on_ejection(now, id, change);
+        if change.is_some() {
+            self.refresh(now, id);
+        }
+    }
+
+    fn on_progress(&mut self, now: Instant, id: EndpointId, tokens: u64) {
+        let (stream_s, elapsed_s) = self.endpoints.stats[id.index()].on_progress(now);
+        let event = EndpointEvent::Progress { tokens, stream_s, elapsed: duration_from_secs(elapsed_s) };
+        self.picker.on_event(now, id, &event, &self.endpoints);
+    }
+
+    fn on_check(&mut self, now: Instant, id: EndpointId, passed: bool) {
+        let member = &mut self.members[id.index()];
+        let first = member.health.verdict().is_none();
+        let Some(healthy) = member.health.on_check(passed, self.cfg.unhealthy_after, self.cfg.healthy_after) else {
+            return;
+        };
+        if healthy {
+            member.ejection.on_healthy(now);
+            if !first {
+                self.start_recovery(now, id);
+            } else if self.in_use {
+                self.start_warm_up(now, id);
+            }
+        }
+        self.push_effect(Effect::Health { endpoint: id, healthy });
+        self.refresh(now, id);
+        self.watch_panic(now);
+    }
+
+    fn on_report(&mut self, now: Instant, id: EndpointId, report: &LoadReport) {
+        let (in_flight, dispatched) =
+            (self.endpoints.hot[id.index()].in_flight, self.endpoints.stats[id.index()].dispatched);
+        if self.endpoints.loads[id.index()].on_report(report, in_flight, dispatched) {
+            self.picker.on_event(now, id, &EndpointEvent::Reported(report), &self.endpoints);
+        }
+        self.refresh(now, id);
+    }
+
+    fn on_weight(&mut self, now: Instant, id: EndpointId, weight: f64) {
+        let hot = &mut self.endpoints.hot[id.index()];
+        let was = core::mem::replace(&mut hot.weight, if weight.is_finite() { weight.max(0.0) } else { 0.0 });
+        if hot.gate == Gate::Usable {
+            self.usable_weight += hot.weight - was;
+        }
+        self.picker.on_event(now, id, &EndpointEvent::Reweighted, &self.endpoints);
+        self.refresh(now, id);
+    }
+
+    /// Throttling: leave the endpoint alone for what it asked, or for a pause that doubles while it keeps saying so.
+    fn cool_down(&mut self, now: Instant, id: EndpointId, verdict: Verdict) {
+        let member = &mut self.members[id.index()];
+        match verdict {
+            Verdict::Throttled { retry_after } => {
+                let pause = self.cfg.cool_down * 2u32.pow(member.throttled_in_row.min(4));
+                member.throttled_in_row += 1;
+                let asked = retry_after.unwrap_or(Duration::ZERO).min(MAX_RETRY_AFTER);
+                if !self.cfg.cool_down.is_zero() {
+                    member.not_before = member.not_before.max(now + pause.max(asked));
+                }
+            }
+            Verdict::Success => member.throttled_in_row = 0,
+            _ => {}
+        }
+    }
+
+    /// Whether one more endpoint may be ejected: a single one never, and otherwise at least `1 - max_ejected` of them stay.
+    fn may_eject(&self) -> bool {
+        let total = self.serving;
+        let stay = libm::ceil((1.0 - self.cfg.ejection.max_ejected) * f64::from(total)).max(1.0) as u32;
+        total.saturating_sub(self.out.len() as u32 + 1) >= stay
+    }
+
+    fn on_ejection(&mut self, now: Instant, id: EndpointId, change: Option<crate::breaker::Change>) {
+        match change {
+            Some(crate::breaker::Change::Ejected(for_)) => {
+                if !self.out.contains(&id) {
+                    self.out.push(id);
+                }
+                self.push_effect(Effect::Ejected { endpoint: id, for_ });
+            }
+            Some(crate::breaker::Change::Returned) => {
+                self.out.retain(|&o| o != id);
+                self.start_recovery(now, id);
+                self.push_effect(Effect::Returned(id));
+            }
+            None => {}
+        }
+    }
+
+    /// The ejection phase of an endpoint.
+    pub fn ejection(&self, id: EndpointId) -> Phase {
+        self.members[id.index()].ejection.phase()
+    }
+
+    /// The verdict of an endpoint's active checks, `None` before the first.
+    pub fn health(&self, id: EndpointId) -> Option<bool> {
+        self.members[id.index()].health.verdict()
+    }
+
+    /// `max_in_flight` of an endpoint.
+    pub fn max_in_flight(&self, id: EndpointId) -> Option<u32> {
+        self.members[id.index()].max_in_flight
+    }
+}
