@@ -1,1 +1,54 @@
-//! Configuration: YAML to typed, validated values, with diagnostics and a JSON Schema.
+//! Configuration: one YAML file to typed, validated values.
+//!
+//! The text becomes a tree that knows its places ([`node`]), a reader walks the tree against one definition per key ([`key`], [`reader`]),
+//! and every problem is collected with its place, what was found and what is allowed ([`problem`]). The same definitions make the JSON
+//! Schema ([`schema`]) and `docs/config.md` ([`docs`]).
+//!
+//! This crate does not open sockets, resolve names or look at a clock: what it accepts depends on the text and the environment it is given.
+
+mod affinity;
+mod config;
+mod docs;
+mod endpoint;
+mod glob;
+mod health;
+mod key;
+mod limits;
+mod listener;
+mod load;
+mod log;
+mod nearest;
+mod node;
+mod policy;
+mod pool;
+mod problem;
+mod reader;
+mod recovery;
+mod route;
+mod scalar;
+mod schema;
+mod secret;
+mod timeouts;
+mod units;
+mod unknown;
+mod walk;
+
+pub use affinity::{Affinity, KeySource};
+pub use config::Config;
+pub use docs::docs;
+pub use endpoint::{Endpoint, EndpointUrl};
+pub use glob::Glob;
+pub use health::{Check, Health};
+pub use key::{Absent, Key, Kind, Table};
+pub use limits::Limits;
+pub use listener::{Admin, Listener};
+pub use load::{Load, StatusSource};
+pub use log::{Log, LogFormat, LogLevel};
+pub use policy::Policy;
+pub use pool::Pool;
+pub use problem::{Problem, ProblemKind, Severity};
+pub use recovery::{Ejection, WarmUp};
+pub use route::{Match, Route};
+pub use schema::schema;
+pub use secret::Secret;
+pub use timeouts::{Connections, Retry, Timeouts};

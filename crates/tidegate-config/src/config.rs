@@ -1,0 +1,289 @@
+//! The whole file.
+
+use crate::key::{Absent, Key, Kind, Table};
+use crate::limits::Limits;
+use crate::listener::{Admin, Listener};
+use crate::log::Log;
+use crate::node::{self, Node, Span};
+use crate::pool::Pool;
+use crate::problem::{Problem, ProblemKind, Severity};
+use crate::reader::{Reader, Section, Switch, section};
+use crate::route::{self, Match, Route};
+use crate::walk::{Complaint, NOTHING, Place, Walk};
+use std::path::Path;
+use tidegate_core::descriptor::Descriptor;
+
+/// Bound on the size of a config file, in bytes.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+
+/// A validated config.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where requests come in; at least one.
+    pub listeners: Vec<Listener>,
+    /// The admin API; `None` if it is switched off.
+    pub admin: Option<Admin>,
+    /// Threads that serve requests (at least 1); `None` takes one per core.
+    pub threads: Option<usize>,
+    /// What is logged, and how.
+    pub log: Log,
+    /// Bounds on what a client may send.
+    pub limits: Limits,
+    /// Which request goes to which pool, the first match wins; at least one. A file without routes has one that takes everything.
+    pub routes: Vec<Route>,
+    /// The pools, in the file's order; at least one.
+    pub pools: Vec<Pool>,
+}
+
+impl Section for Config {
+    const TABLE: &'static Table = &Table {
+        place: "",
+        summary: "The whole file.",
+        keys: &[
+            Key {
+                name: "listeners",
+                kind: Kind::List(Listener::TABLE),
+                absent: Absent::Required,
+                summary: "Addresses on which requests come in.",
+                example: "[{ address: 127.0.0.1:8080 }]",
+            },
+            Key {
+                name: "admin",
+                kind: Kind::TableOr(Admin::TABLE, "off"),
+                absent: Absent::Default("{}"),
+                summary: "The admin API, metrics and the live page.",
+                example: "{ address: 127.0.0.1:9090 }",
+            },
+            Key {
+                name: "threads",
+                kind: Kind::Integer { min: 1, max: 1024, word: None },
+                absent: Absent::Means("one per core"),
+                summary: "Threads that serve requests.",
+                example: "4",
+            },
+            Key {
+                name: "log",
+                kind: Kind::Table(Log::TABLE),
+                absent: Absent::Default("{}"),
+                summary: "What is logged, and how.",
+                example: "{ format: json, level: info }",
+            },
+            Key {
+                name: "limits",
+                kind: Kind::Table(Limits::TABLE),
+                absent: Absent::Default("{}"),
+                summary: "Bounds on what a client may send.",
+                example: "{ max_body_bytes: 64MiB }",
+            },
+            Key {
+                name: "routes",
+                kind: Kind::List(Route::TABLE),
+                absent: Absent::Means("everything goes to the only pool"),
+                summary: "Which request goes to which pool; the first match wins.",
+                example: "[{ match: { path: /v1/ }, pool: chat }]",
+            },
+            Key {
+                name: "pools",
+                kind: Kind::Named(Pool::TABLE),
+                absent: Absent::Required,
+                summary: "Endpoints that can serve the same request, under a name of your choice.",
+                example: "{ chat: { endpoints: [{ url: http://127.0.0.1:8000 }] } }",
+            },
+        ],
+    };
+
+    fn read(r: &mut Reader<'_, '_>) -> Self {
+        let listeners: Vec<Listener> = r.list("listeners");
+        if listeners.is_empty() && r.is_set("listeners") && r.all_good(&["listeners"]) {
+            r.missing("listeners");
+        }
+        let admin = match r.switch("admin") {
+            Switch::On(admin) => Some(admin),
+            Switch::Off | Switch::Absent => None,
+        };
+        let threads = r.integer_or_none("threads").and_then(|n| usize::try_from(n).ok());
+        let log = r.table_or_default("log");
+        let limits = r.table_or_default("limits");
+        let mut routes: Vec<Route> = r.list("routes");
+        let pools: Vec<Pool> = r.named::<Pool>("pools").into_iter().map(|(name, pool)| Pool { name, ..pool }).collect();
+        if pools.is_empty() && r.is_set("pools") && r.all_good(&["pools"]) {
+            r.missing("pools");
+        }
+        check_addresses(r);
+        route::check(r, &routes, &pools);
+        if let (true, [only]) = (routes.is_empty(), pools.as_slice()) {
+            routes.push(Route { matches: Match::default(), pool: only.name.clone() });
+        }
+        Self { listeners, admin, threads, log, limits, routes, pools }
+    }
+}
+
+/// Two sockets cannot listen on one address. Port 0 takes any free one and never collides.
+fn check_addresses(r: &mut Reader<'_, '_>) {
+    let marks: Vec<_> = r.walk.marks.iter().filter(|m| m.what == "address").cloned().collect();
+    for (i, mark) in marks.iter().enumerate() {
+        let Some(first) = marks.iter().take(i).find(|m| m.text == mark.text && !m.text.ends_with(":0")) else {
+            continue;
+        };
+        let complaint = Complaint {
+            found: format!("{}, which {} on line {} listens on", mark.text, first.place.path, first.place.span.line),
+            allowed: "each address once".to_owned(),
+            hint: "give one of the two another port".to_owned(),
+        };
+        r.walk.error(ProblemKind::Contradiction, &mark.place, complaint);
+    }
+}
+
+impl Config {
+    /// Reads and validates the file at `path`, with the process's environment for `${NAME}`.
+    ///
+    /// # Errors
+    /// All problems, if at least one of them is an error; see [`Config::parse`].
+    pub fn load(path: &Path) -> Result<(Self, Vec<Problem>), Vec<Problem>> {
+        let name = path.display().to_string();
+        match read_file(path) {
+            Ok(text) => Self::parse(&text, &name, &|variable| std::env::var(variable).ok()),
+            Err(found) => Err(vec![Problem {
+                severity: Severity::Error,
+                kind: ProblemKind::Unreadable,
+                source: name,
+                line: 0,
+                column: 0,
+                width: 1,
+                path: String::new(),
+                found,
+                allowed: "a readable YAML file of at most 4MiB in UTF-8".to_owned(),
+                hint: "copy one from examples/ to begin with".to_owned(),
+                excerpt: String::new(),
+            }]),
+        }
+    }
+
+    /// Validates `text`; `source_name` stands in messages, `env` answers for `${NAME}`. With the config come the warnings.
+    ///
+    /// # Errors
+    /// All problems in the order of the file, if at least one of them is an error.
+    pub fn parse(
+        text: &str,
+        source_name: &str,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<(Self, Vec<Problem>), Vec<Problem>> {
+        Self::parse_with(text, source_name, env, crate::policy::all())
+    }
+
+    /// [`Config::parse`] with a registry of policies of the caller's.
+    pub(crate) fn parse_with(
+        text: &str,
+        source_name: &str,
+        env: &dyn Fn(&str) -> Option<String>,
+        policies: &[&'static Descriptor],
+    ) -> Result<(Self, Vec<Problem>), Vec<Problem>> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let mut walk = Walk::new(env, policies);
+        let tree = node::parse(text);
+        let is_broken = !tree.errors.is_empty();
+        let root = tree.root.unwrap_or_else(|| Node::empty_map(Span::START));
+        let config: Self = section(&mut walk, &root, &Place { span: Span::START, path: String::new() });
+        if is_broken {
+            // Parts are gone with the broken lines: only what is wrong by itself is told, not what seems missing or inconsistent.
+            let may_follow =
+                |p: &Problem| matches!(p.kind, ProblemKind::Missing | ProblemKind::Contradiction) || p.found == NOTHING;
+            walk.problems.retain(|p| !may_follow(p));
+        }
+        for e in tree.errors {
+            let complaint = Complaint {
+                found: e.message,
+                allowed: "YAML: keys and values as `key: value`, nested by spaces".to_owned(),
+                hint: "compare the indentation, quotes and brackets with the lines before it".to_owned(),
+            };
+            walk.error(ProblemKind::Syntax, &Place { span: e.span, path: String::new() }, complaint);
+        }
+        let problems = finish(walk, text, source_name);
+        if problems.iter().any(Problem::is_error) { Err(problems) } else { Ok((config, problems)) }
+    }
+
+    /// The definition of every key, from the top.
+    pub fn table() -> &'static Table {
+        Self::TABLE
+    }
+
+    /// Threads that serve requests: as set, else one per core.
+    pub fn thread_count(&self) -> usize {
+        self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    /// The pool called `name`.
+    pub fn pool(&self, name: &str) -> Option<&Pool> {
+        self.pools.iter().find(|p| p.name == name)
+    }
+
+    /// The pool of the first route that matches; `None` if no route does. `model` is the request's model if it names one, `header` gives
+    /// the value of a header by its lower-case name.
+    pub fn route<'h>(
+        &self,
+        path: &str,
+        model: Option<&str>,
+        header: impl Fn(&str) -> Option<&'h str>,
+    ) -> Option<&Pool> {
+        let route = self.routes.iter().find(|route| route.matches.accepts(path, model, &header))?;
+        self.pool(&route.pool)
+    }
+}
+
+fn read_file(path: &Path) -> Result<String, String> {
+    let size = std::fs::metadata(path).map_err(|e| e.to_string())?.len();
+    if size > MAX_FILE_BYTES {
+        return Err(format!("a file of {size} bytes"));
+    }
+    let bytes = std::fs::read(path).map_err(|e| e.to_string())?;
+    String::from_utf8(bytes).map_err(|e| format!("text that is not UTF-8 at byte {}", e.utf8_error().valid_up_to()))
+}
+
+/// Puts the problems in the file's order and gives each its file and its line, secrets masked.
+fn finish(walk: Walk<'_>, text: &str, source_name: &str) -> Vec<Problem> {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    for span in &walk.secrets {
+        for number in span.line..=span.last_line {
+            let Some(line) = lines.get_mut(number - 1) else { continue };
+            let (from, width) = if number == span.line { (span.column - 1, span.width) } else { (0, usize::MAX) };
+            *line = mask(line, from, width);
+        }
+    }
+    let mut problems = walk.problems;
+    problems.sort_by_key(|p| (p.line, p.column));
+    for p in &mut problems {
+        source_name.clone_into(&mut p.source);
+        let line = lines.get(p.line - 1).map(String::as_str).unwrap_or_default();
+        // A line that is not YAML has no spans to mask by.
+        p.excerpt = if p.kind == ProblemKind::Syntax { mask_by_name(line) } else { line.to_owned() };
+        p.width = p.width.min((p.excerpt.chars().count() + 1).saturating_sub(p.column)).max(1);
+    }
+    problems
+}
+
+/// Stars for `width` characters from character `from`, spaces kept; a bare `${NAME}` may be seen.
+fn mask(line: &str, from: usize, width: usize) -> String {
+    let shown: String = line.chars().skip(from).take(width).filter(|c| !matches!(c, '"' | '\'')).collect();
+    if shown.starts_with("${") && shown.ends_with('}') && !shown.contains(":-") {
+        return line.to_owned();
+    }
+    let hide = |(i, c): (usize, char)| if i < from || i - from >= width || c == ' ' { c } else { '*' };
+    line.chars().enumerate().map(hide).collect()
+}
+
+/// Masks what follows the name of a secret key.
+fn mask_by_name(line: &str) -> String {
+    let names = secret_names(Config::TABLE);
+    match names.iter().filter_map(|n| line.find(n).map(|at| at + n.len() + 1)).min() {
+        Some(at) => {
+            let from = line.get(..at).unwrap_or_default().chars().count();
+            mask(line, from, usize::MAX)
+        }
+        None => line.to_owned(),
+    }
+}
+
+fn secret_names(table: &Table) -> Vec<&'static str> {
+    let own = table.keys.iter().filter(|k| matches!(k.kind, Kind::Secret)).map(|k| k.name);
+    own.chain(table.keys.iter().filter_map(|k| k.kind.table()).flat_map(secret_names)).collect()
+}

@@ -1,0 +1,177 @@
+//! One engine address.
+
+use crate::key::{Absent, Key, Kind, Table};
+use crate::reader::{Reader, Section};
+use crate::scalar::Bad;
+use std::fmt;
+use tidegate_core::pool::config::EndpointConfig;
+
+/// One engine address and what it can take.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Endpoint {
+    /// Where the engine listens.
+    pub url: EndpointUrl,
+    /// Static weight (0..=1,000,000, fractions allowed); 0 drains the endpoint.
+    pub weight: f64,
+    /// Most requests in flight at once (at least 1); `None` has no bound.
+    pub max_in_flight: Option<u32>,
+}
+
+impl Endpoint {
+    /// What core is told about the endpoint; its name is the URL.
+    pub fn core(&self) -> EndpointConfig {
+        EndpointConfig { name: self.url.to_string(), weight: self.weight, max_in_flight: self.max_in_flight }
+    }
+}
+
+/// `http://host:port`, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EndpointUrl {
+    host: String,
+    port: u16,
+}
+
+impl EndpointUrl {
+    /// The host in lower case: a name, an IPv4 address, or an IPv6 address without brackets.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port, 80 if the URL names none.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// `host:port`, IPv6 addresses in brackets: the `Host` header and what is resolved.
+    pub fn authority(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl fmt::Display for EndpointUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}", self.authority())
+    }
+}
+
+/// Reads `http://host[:port]`, with at most a slash behind.
+pub(crate) fn url(_: &Kind, text: &str) -> Result<EndpointUrl, Bad> {
+    let wrong = |hint: &str| Err(Bad::Type(hint.to_owned()));
+    let Some(rest) = text.strip_prefix("http://") else {
+        return match text.split_once("://") {
+            Some(("https", rest)) => {
+                Err(Bad::Type(format!("TLS to endpoints is not supported yet: write `http://{rest}`")))
+            }
+            None if !text.contains(char::is_whitespace) => Err(Bad::Type(format!("write `http://{text}`"))),
+            _ => wrong(""),
+        };
+    };
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    if authority.contains('@') {
+        return wrong("credentials in the URL are not supported");
+    }
+    if authority.contains(['/', '?', '#']) {
+        return wrong("the path comes from each request: write only http://host:port");
+    }
+    let (host, port) = if let Some(v6) = authority.strip_prefix('[') {
+        let Some((host, tail)) = v6.split_once(']') else {
+            return wrong("the closing ] of the IPv6 address is missing");
+        };
+        if host.parse::<std::net::Ipv6Addr>().is_err() {
+            return wrong("between [ and ] stands an IPv6 address");
+        }
+        (host, tail.strip_prefix(':').or_else(|| tail.is_empty().then_some("80")))
+    } else {
+        authority.rsplit_once(':').map_or((authority, Some("80")), |(h, p)| (h, Some(p)))
+    };
+    let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let is_v6 = authority.starts_with('[');
+    if host.is_empty() || !(is_v6 || host.chars().all(is_host)) {
+        return wrong("the host is a name, an IPv4 address, or an IPv6 address in brackets");
+    }
+    match port.and_then(|p| p.parse::<u16>().ok()).filter(|p| *p > 0) {
+        Some(port) => Ok(EndpointUrl { host: host.to_ascii_lowercase(), port }),
+        None => wrong("the port is a number from 1 to 65535"),
+    }
+}
+
+impl Section for Endpoint {
+    const TABLE: &'static Table = &Table {
+        place: "pools.NAME.endpoints[]",
+        summary: "One engine address and what it can take.",
+        keys: &[
+            Key {
+                name: "url",
+                kind: Kind::Url,
+                absent: Absent::Required,
+                summary: "Where the engine listens.",
+                example: "http://127.0.0.1:8000",
+            },
+            Key {
+                name: "weight",
+                kind: Kind::Number { min: 0.0, max: 1e6 },
+                absent: Absent::Default("1"),
+                summary: "Share of the traffic relative to the other endpoints; 0 drains the endpoint.",
+                example: "2.5",
+            },
+            Key {
+                name: "max_in_flight",
+                kind: Kind::Integer { min: 1, max: 1_000_000, word: Some("none") },
+                absent: Absent::Default("none"),
+                summary: "Most requests in flight at once.",
+                example: "64",
+            },
+        ],
+    };
+
+    fn read(r: &mut Reader<'_, '_>) -> Self {
+        let url = r.value("url", url);
+        if let Some(url) = &url {
+            r.mark("url", "url", url.to_string());
+        }
+        let url = url.unwrap_or_else(|| EndpointUrl { host: String::new(), port: 80 });
+        let weight = r.number("weight");
+        let max_in_flight = r.integer_or_none("max_in_flight").and_then(|n| u32::try_from(n).ok());
+        Self { url, weight, max_in_flight }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_apart() {
+        for (text, shown) in [
+            ("http://10.0.0.5:8000", "http://10.0.0.5:8000"),
+            ("http://Engine-1.local:8000/", "http://engine-1.local:8000"),
+            ("http://[::1]:8000", "http://[::1]:8000"),
+            ("http://engine", "http://engine:80"),
+            ("http://[::1]", "http://[::1]:80"),
+        ] {
+            assert_eq!(url(&Kind::Url, text).map(|u| u.to_string()), Ok(shown.to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_is_not_supported_is_said() {
+        for (text, hint) in [
+            ("https://a:1", "TLS to endpoints is not supported yet: write `http://a:1`"),
+            ("10.0.0.5:8000", "write `http://10.0.0.5:8000`"),
+            ("http://a:1/v1", "the path comes from each request: write only http://host:port"),
+            ("http://u:p@a:1", "credentials in the URL are not supported"),
+            ("http://a:0", "the port is a number from 1 to 65535"),
+            ("http://a:x", "the port is a number from 1 to 65535"),
+            ("http://[::1", "the closing ] of the IPv6 address is missing"),
+            ("http://[::1]80", "the port is a number from 1 to 65535"),
+            ("http://::1:80", "the host is a name, an IPv4 address, or an IPv6 address in brackets"),
+            ("http://", "the host is a name, an IPv4 address, or an IPv6 address in brackets"),
+        ] {
+            assert_eq!(url(&Kind::Url, text), Err(Bad::Type(hint.to_owned())), "{text}");
+        }
+    }
+}

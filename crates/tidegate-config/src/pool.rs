@@ -1,0 +1,252 @@
+//! Endpoints that can serve the same request, and everything that is decided about them.
+
+use crate::affinity::Affinity;
+use crate::endpoint::Endpoint;
+use crate::health::Health;
+use crate::key::{Absent, Key, Kind, Table};
+use crate::load::Load;
+use crate::policy::{self, Policy};
+use crate::problem::ProblemKind;
+use crate::reader::{Reader, Section, Switch};
+use crate::recovery::{Ejection, Steps, WarmUp};
+use crate::timeouts::{Connections, Retry, Timeouts};
+use crate::walk::{Complaint, Mark};
+use tidegate_core::balance::registry::default_policy;
+use tidegate_core::descriptor::Params;
+use tidegate_core::pool::config::{EndpointConfig, PoolConfig};
+
+/// The policy of a pool that names none.
+const DEFAULT_POLICY: &str = "adaptive";
+/// Policies whose rule is about a reported load.
+const NEEDS_LOAD: &[&str] = &["fastest_recovery", "hybrid"];
+
+/// One pool.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    /// The name, unique in the file: letters, digits, `_`, `-` and `.`, at most 64.
+    pub name: String,
+    /// The policy that picks an endpoint.
+    pub policy: Policy,
+    /// Highest reported load (0..1] at which an endpoint is still used; `None` without a source of load, or where it is `off`.
+    pub max_load: Option<f64>,
+    /// The endpoints, at least one, no address twice.
+    pub endpoints: Vec<Endpoint>,
+    /// Active health checks; `None` makes none.
+    pub health: Option<Health>,
+    /// The source of reported loads; `None` has none.
+    pub load: Option<Load>,
+    /// Warm-up of new endpoints.
+    pub warm_up: WarmUp,
+    /// Ejection after consecutive errors.
+    pub ejection: Ejection,
+    /// Session affinity over the policy; `None` has none.
+    pub affinity: Option<Affinity>,
+    /// How long each part of a request may take.
+    pub timeouts: Timeouts,
+    /// Retries before the first byte.
+    pub retry: Retry,
+    /// Connections that are kept.
+    pub connections: Connections,
+    /// Tidegate replicas that share the pool (at least 1).
+    pub replicas: u32,
+}
+
+impl Pool {
+    /// What core is told about the pool.
+    pub fn core(&self) -> PoolConfig {
+        let mut core = PoolConfig::new(self.policy.params.clone());
+        core.max_load = self.max_load;
+        if let Some(health) = &self.health {
+            core.panic_threshold = health.panic_threshold;
+            core.panic = health.panic;
+            core.unhealthy_after = health.unhealthy_after;
+            core.healthy_after = health.healthy_after;
+        }
+        core.warm_up = self.warm_up.core();
+        core.ejection = self.ejection.0;
+        core.affinity = self.affinity.as_ref().map(Affinity::core);
+        core.load = self.load.as_ref().map(Load::core);
+        core.retry = self.retry.core();
+        core.replicas = f64::from(self.replicas);
+        core
+    }
+
+    /// What core is told about the endpoints, in the file's order.
+    pub fn core_endpoints(&self) -> Vec<EndpointConfig> {
+        self.endpoints.iter().map(Endpoint::core).collect()
+    }
+}
+
+const KEYS: &[Key] = &[
+    Key {
+        name: "policy",
+        kind: Kind::Policy,
+        absent: Absent::Default(DEFAULT_POLICY),
+        summary: "How an endpoint is chosen; `tidegate policies` lists names and parameters.",
+        example: "adaptive",
+    },
+    Key {
+        name: "max_load",
+        kind: Kind::Fraction { min: 0.01, max: 1.0, word: Some("off") },
+        absent: Absent::Default("0.9"),
+        summary: "Highest reported load at which an endpoint is still used; it needs a source of load.",
+        example: "0.9",
+    },
+    Key {
+        name: "endpoints",
+        kind: Kind::List(Endpoint::TABLE),
+        absent: Absent::Required,
+        summary: "The engines.",
+        example: "[{ url: http://127.0.0.1:8000 }]",
+    },
+    Key {
+        name: "health",
+        kind: Kind::Table(Health::TABLE),
+        absent: Absent::Means("no active checks"),
+        summary: "Active health checks.",
+        example: "{ http: { path: /health }, interval: 5s }",
+    },
+    Key {
+        name: "load",
+        kind: Kind::Table(Load::TABLE),
+        absent: Absent::Means("no reported load"),
+        summary: "Where an endpoint's load comes from.",
+        example: "{ status: { path: /status, interval: 1s } }",
+    },
+    Key {
+        name: "warm_up",
+        kind: Kind::TableOr(Steps::TABLE, "off"),
+        absent: Absent::Means("a quarter at once, half after 30s, all after 1m, unless the policy warms up by itself"),
+        summary: "How a new endpoint comes in.",
+        example: "{ steps: [{ at: 0s, share: 0.25 }, { at: 30s, share: 1 }] }",
+    },
+    Key {
+        name: "ejection",
+        kind: Kind::TableOr(Ejection::TABLE, "off"),
+        absent: Absent::Default("{}"),
+        summary: "Ejection after consecutive errors.",
+        example: "{ consecutive_errors: 5, base: 1s, max: 30s }",
+    },
+    Key {
+        name: "affinity",
+        kind: Kind::Table(Affinity::TABLE),
+        absent: Absent::Means("no affinity"),
+        summary: "Session affinity over the policy.",
+        example: "{ key: { header: x-session-id }, hold: 60s }",
+    },
+    Key {
+        name: "timeouts",
+        kind: Kind::Table(Timeouts::TABLE),
+        absent: Absent::Default("{}"),
+        summary: "How long each part of a request may take.",
+        example: "{ connect: 1s, first_byte: 60s, total: none }",
+    },
+    Key {
+        name: "retry",
+        kind: Kind::Table(Retry::TABLE),
+        absent: Absent::Default("{}"),
+        summary: "Retries before the first byte.",
+        example: "{ max_attempts: 3, budget: 0.2 }",
+    },
+    Key {
+        name: "connections",
+        kind: Kind::Table(Connections::TABLE),
+        absent: Absent::Default("{}"),
+        summary: "Connections that are kept for the next request.",
+        example: "{ max_idle_per_endpoint: 256, idle_timeout: 60s }",
+    },
+    Key {
+        name: "replicas",
+        kind: Kind::Integer { min: 1, max: 10_000, word: None },
+        absent: Absent::Default("1"),
+        summary: "Tidegate replicas that share the pool; what one of them has in flight is scaled by it.",
+        example: "2",
+    },
+];
+
+impl Section for Pool {
+    const TABLE: &'static Table =
+        &Table { place: "pools.NAME", summary: "Endpoints that can serve the same request.", keys: KEYS };
+
+    fn read(r: &mut Reader<'_, '_>) -> Self {
+        let place = r.place();
+        r.walk.marks.push(Mark { what: "pool name", place, text: String::new() });
+        let policy = policy::read(r, DEFAULT_POLICY);
+        let max_load = r.number_or_none("max_load");
+        let endpoints = endpoints(r);
+        let load: Option<Load> = r.table("load");
+        check_load(r, policy.as_ref(), max_load, load.is_some());
+        let warm_up = match r.switch::<Steps>("warm_up") {
+            Switch::On(Steps(steps)) => WarmUp::Steps(steps),
+            Switch::Off => WarmUp::Off,
+            Switch::Absent => WarmUp::Default,
+        };
+        let ejection = match r.switch("ejection") {
+            Switch::On(ejection) => ejection,
+            Switch::Off | Switch::Absent => Ejection::off(),
+        };
+        Self {
+            name: String::new(),
+            // The stand-in for a policy that could not be read; a config with it is never returned.
+            policy: policy.unwrap_or_else(|| Policy { params: Params::defaults(default_policy()), key: None }),
+            // Without a source there is nothing to compare with; core is told so instead of waiting for reports that never come.
+            max_load: max_load.filter(|_| load.is_some()),
+            endpoints,
+            health: r.table("health"),
+            load,
+            warm_up,
+            ejection,
+            affinity: r.table("affinity"),
+            timeouts: r.table_or_default("timeouts"),
+            retry: r.table_or_default("retry"),
+            connections: r.table_or_default("connections"),
+            replicas: u32::try_from(r.integer("replicas")).unwrap_or(1),
+        }
+    }
+}
+
+/// The endpoints: at least one, none twice, not all drained.
+fn endpoints(r: &mut Reader<'_, '_>) -> Vec<Endpoint> {
+    let before = r.walk.marks.len();
+    let endpoints: Vec<Endpoint> = r.list("endpoints");
+    if endpoints.is_empty() && r.is_set("endpoints") && r.all_good(&["endpoints"]) {
+        r.missing("endpoints");
+    }
+    let urls: Vec<Mark> = r.walk.marks.drain(before..).collect();
+    for (i, mark) in urls.iter().enumerate() {
+        let Some(first) = urls.iter().take(i).find(|m| m.text == mark.text) else { continue };
+        let complaint = Complaint {
+            found: format!("{} a second time; the first is on line {}", mark.text, first.place.span.line),
+            allowed: "each endpoint once".to_owned(),
+            hint: "remove one of the two; for a larger share give it a `weight`".to_owned(),
+        };
+        r.walk.error(ProblemKind::Contradiction, &mark.place, complaint);
+    }
+    if !endpoints.is_empty() && endpoints.iter().all(|e| e.weight == 0.0) && r.all_good(&["endpoints"]) {
+        let found = "only endpoints of weight 0: every request is refused with 503".to_owned();
+        r.warning("endpoints", found, "at least one weight above 0", "for example: `weight: 1`".to_owned());
+    }
+    endpoints
+}
+
+/// Settings that are about a reported load need a source of it.
+fn check_load(r: &mut Reader<'_, '_>, policy: Option<&Policy>, max_load: Option<f64>, has_source: bool) {
+    if has_source || r.is_set("load") {
+        return;
+    }
+    let hint = || "for example: `load: { status: { path: /status, interval: 1s } }`".to_owned();
+    if r.is_set("max_load") && max_load.is_some() && r.all_good(&["max_load"]) {
+        let found = "max_load in a pool whose endpoints report no load".to_owned();
+        r.contradiction(
+            "max_load",
+            found,
+            "max_load together with load",
+            format!("remove max_load, or add a source, {}", hint()),
+        );
+    }
+    let name = policy.map_or("", |p| p.params.descriptor().name);
+    if NEEDS_LOAD.contains(&name) {
+        let found = format!("{name} in a pool whose endpoints report no load: it falls back to requests in flight");
+        r.warning("policy", found, "this policy together with load", hint());
+    }
+}
