@@ -1,5 +1,9 @@
 //! The tidegate binary: one file per subcommand, each with `Args` and `run`.
 
+mod check;
+mod policies;
+mod schema;
+
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -16,11 +20,17 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Check(check::Args),
+    Policies(policies::Args),
+    Schema(schema::Args),
     Engine(engine::Args),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Check(args) => check::run(&args),
+        Command::Policies(args) => policies::run(&args),
+        Command::Schema(args) => schema::run(&args),
         Command::Engine(args) => engine::run(&args),
     };
     result.unwrap_or_else(|error| {

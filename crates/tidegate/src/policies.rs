@@ -1,0 +1,129 @@
+//! `tidegate policies`: every policy with every parameter's range and default, from the descriptors that parse the config.
+
+use clap::Parser;
+use serde_json::{Map, Value as Json, json};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::ExitCode;
+use tidegate_core::balance::registry;
+use tidegate_core::descriptor::{Descriptor, Param, ParamKind, Value};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate policies
+  tidegate policies least_response_time
+  tidegate policies --json";
+
+/// List the balancing policies and what each can be told
+#[derive(Debug, Parser)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Only this policy
+    #[arg(value_parser = known)]
+    name: Option<&'static Descriptor>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// The policy of that name; an unknown one is a usage error that lists the names.
+fn known(name: &str) -> Result<&'static Descriptor, String> {
+    registry::find(name).ok_or_else(|| {
+        let names: Vec<&str> = registry::all().iter().map(|d| d.name).collect();
+        format!("no such policy; there are {}", names.join(", "))
+    })
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let shown: &[&Descriptor] = args.name.as_ref().map_or(registry::all(), std::slice::from_ref);
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let policies: Vec<Json> = shown.iter().map(|d| describe(d)).collect();
+        let version = env!("CARGO_PKG_VERSION");
+        writeln!(out, "{:#}", json!({ "tool_version": version, "command": "policies", "policies": policies }))?;
+    } else {
+        write!(out, "{}", table(shown))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A block per policy, its parameters in columns.
+fn table(policies: &[&Descriptor]) -> String {
+    let mut text = String::new();
+    for (i, d) in policies.iter().enumerate() {
+        let gap = if i == 0 { "" } else { "\n" };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{gap}{}\n  {}\n  e.g. {}", d.name, d.summary, d.example);
+        let rows: Vec<[String; 4]> = d.params.iter().map(row).collect();
+        let width = |column: usize| rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0);
+        let (a, b, c) = (width(0), width(1), width(2));
+        for [name, default, allowed, summary] in &rows {
+            let _ = writeln!(text, "    {name:a$}  {default:b$}  {allowed:c$}  {summary}");
+        }
+    }
+    text
+}
+
+fn row(p: &Param) -> [String; 4] {
+    let unit = if matches!(p.unit, "" | "s") { String::new() } else { format!(" ({})", p.unit) };
+    let default = match (p.kind, p.default) {
+        (ParamKind::Key, Value::Off) => "required".to_owned(),
+        (_, value) => format!("= {value}"),
+    };
+    [p.name.to_owned(), default, format!("{}{unit}", p.kind), p.summary.to_owned()]
+}
+
+fn describe(d: &Descriptor) -> Json {
+    let params: Vec<Json> = d.params.iter().map(param).collect();
+    json!({ "name": d.name, "summary": d.summary, "source": d.source, "example": d.example, "params": params })
+}
+
+fn param(p: &Param) -> Json {
+    let mut map = Map::new();
+    for (key, text) in [("name", p.name), ("summary", p.summary), ("unit", p.unit), ("example", p.example)] {
+        map.insert(key.to_owned(), json!(text));
+    }
+    let range = |low: Json, high: Json| [("min", low), ("max", high)];
+    let (kind, more): (&str, Vec<(&str, Json)>) = match p.kind {
+        ParamKind::Float { min, max } => ("float", range(json!(min), json!(max)).into()),
+        ParamKind::Integer { min, max } => ("integer", range(json!(min), json!(max)).into()),
+        ParamKind::Duration { min, max, can_be_off } => {
+            let mut more: Vec<_> = range(json!(min), json!(max)).into();
+            more.push(("can_be_off", json!(can_be_off)));
+            ("duration", more)
+        }
+        ParamKind::Choice(words) => ("choice", vec![("choices", json!(words))]),
+        ParamKind::Bool => ("bool", Vec::new()),
+        ParamKind::Key => ("key", Vec::new()),
+    };
+    map.insert("type".to_owned(), json!(kind));
+    map.extend(more.into_iter().map(|(key, value)| (key.to_owned(), value)));
+    // Durations as seconds, so that a program need not parse `250ms`; off and an unset key as null.
+    let default = match p.default {
+        Value::Float(v) | Value::Duration(v) => json!(v),
+        Value::Integer(v) => json!(v),
+        Value::Choice(w) => json!(w),
+        Value::Bool(b) => json!(b),
+        Value::Off => Json::Null,
+    };
+    map.insert("default".to_owned(), default);
+    Json::Object(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_and_parameter_is_listed() {
+        let text = table(registry::all());
+        for d in registry::all() {
+            assert!(text.contains(d.name), "{}", d.name);
+            let shown = describe(d);
+            for (i, p) in d.params.iter().enumerate() {
+                assert!(text.contains(p.name), "{}.{}", d.name, p.name);
+                assert_eq!(shown["params"][i]["name"], p.name);
+            }
+        }
+    }
+}
