@@ -178,7 +178,9 @@ impl Config {
         env: &dyn Fn(&str) -> Option<String>,
         policies: &[&'static Descriptor],
     ) -> Result<(Self, Vec<Problem>), Vec<Problem>> {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        // YAML also ends lines by \r alone; with one kind of line end, places and excerpts agree.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n").replace('\r', "\n");
+        let text = text.as_str();
         let mut walk = Walk::new(env, policies);
         let tree = node::parse(text);
         let is_broken = !tree.errors.is_empty();
@@ -256,9 +258,18 @@ fn finish(walk: Walk<'_>, text: &str, source_name: &str) -> Vec<Problem> {
         let line = lines.get(p.line - 1).map(String::as_str).unwrap_or_default();
         // A line that is not YAML has no spans to mask by.
         p.excerpt = if p.kind == ProblemKind::Syntax { mask_by_name(line) } else { line.to_owned() };
+        // A file may hold escape sequences; what is printed must not.
+        for field in [&mut p.excerpt, &mut p.path, &mut p.found, &mut p.hint] {
+            *field = printable(field);
+        }
         p.width = p.width.min((p.excerpt.chars().count() + 1).saturating_sub(p.column)).max(1);
     }
     problems
+}
+
+/// Control characters other than tabs shown as the replacement character, so that columns stay.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
 /// Stars for `width` characters from character `from`, spaces kept; a bare `${NAME}` may be seen.

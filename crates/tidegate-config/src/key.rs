@@ -151,7 +151,9 @@ impl Kind {
     /// The kind of a policy's parameter; `unit` is the parameter's. Fractions may be written as percentages.
     pub fn of_param(kind: ParamKind, unit: &str) -> Self {
         match kind {
-            ParamKind::Float { min, max } if unit == "fraction" => Self::Fraction { min, max, word: None },
+            ParamKind::Float { min, max } if matches!(unit, "fraction" | "load") && max <= 1.0 => {
+                Self::Fraction { min, max, word: None }
+            }
             ParamKind::Float { min, max } => Self::Number { min, max },
             ParamKind::Integer { min, max } => Self::Integer { min, max, word: None },
             ParamKind::Duration { min, max, can_be_off } => {

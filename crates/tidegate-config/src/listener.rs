@@ -68,7 +68,7 @@ impl Section for Admin {
                 kind: Kind::Secret,
                 absent: Absent::Means("no token is asked for"),
                 summary: "What callers must present as `Authorization: Bearer TOKEN`.",
-                example: "${TIDEGATE_ADMIN_TOKEN}",
+                example: "\"${TIDEGATE_ADMIN_TOKEN}\"",
             },
         ],
     };
@@ -81,7 +81,7 @@ impl Section for Admin {
                 "address",
                 format!("{address} without a token: anybody who reaches it could drain endpoints"),
                 "a loopback address, or any address with a token",
-                "for example: `token: ${TIDEGATE_ADMIN_TOKEN}`, or `address: 127.0.0.1:9090`".to_owned(),
+                "for example: `token: \"${TIDEGATE_ADMIN_TOKEN}\"`, or `address: 127.0.0.1:9090`".to_owned(),
             );
         }
         Self { address, token }

@@ -81,6 +81,17 @@ impl Node {
         Self::new(span, Content::Map(Vec::new()))
     }
 
+    /// Everything from the node's start to the end of its last line: what is masked if it holds a secret.
+    pub(crate) fn secret_span(&self) -> Span {
+        let last = match &self.content {
+            Content::Scalar { .. } => return self.span,
+            Content::List(items) => items.iter().map(|n| n.secret_span().last_line).max(),
+            Content::Map(entries) => entries.iter().map(|(_, v)| v.secret_span().last_line).max(),
+        };
+        let last_line = last.unwrap_or(self.span.last_line).max(self.span.last_line);
+        Span { width: usize::MAX, last_line, ..self.span }
+    }
+
     /// Whether the node is YAML's nothing: `key:` alone, `~` or `null`.
     pub(crate) fn is_null(&self) -> bool {
         matches!(&self.content, Content::Scalar { text, plain: true } if matches!(text.as_str(), "" | "~" | "null"))

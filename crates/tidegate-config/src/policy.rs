@@ -101,10 +101,24 @@ fn with_params(walk: &mut Walk<'_>, entries: &[(Node, Node)], place: &Place) -> 
             None => {}
         }
     }
+    check_thresholds(walk, &policy, place);
     if !seen.iter().any(|n| descriptor.param(n).is_some_and(|p| p.kind == ParamKind::Key)) {
         demand_key(walk, &policy, place);
     }
     Some(policy)
+}
+
+/// A pair of thresholds must leave room between them.
+fn check_thresholds(walk: &mut Walk<'_>, policy: &Policy, place: &Place) {
+    let (calm, alarm) = (policy.params.float("calm_below"), policy.params.float("alarm_above"));
+    if calm > alarm {
+        let complaint = Complaint {
+            found: format!("calm_below {calm}, above alarm_above {alarm}"),
+            allowed: "calm_below at most alarm_above".to_owned(),
+            hint: "for example: `calm_below: 0.7, alarm_above: 0.9`".to_owned(),
+        };
+        walk.error(ProblemKind::Contradiction, &below(place, "calm_below", place.span), complaint);
+    }
 }
 
 /// A policy that hashes a key must be told where it is.

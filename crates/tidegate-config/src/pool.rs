@@ -244,9 +244,10 @@ fn check_load(r: &mut Reader<'_, '_>, policy: Option<&Policy>, max_load: Option<
             format!("remove max_load, or add a source, {}", hint()),
         );
     }
-    let name = policy.map_or("", |p| p.params.descriptor().name);
-    if NEEDS_LOAD.contains(&name) {
-        let found = format!("{name} in a pool whose endpoints report no load: it falls back to requests in flight");
+    let Some(params) = policy.map(|p| &p.params) else { return };
+    let name = params.descriptor().name;
+    if NEEDS_LOAD.contains(&name) || params.choice("signal") == "reported" {
+        let found = format!("{name} in a pool whose endpoints report no load: it falls back to what is seen here");
         r.warning("policy", found, "this policy together with load", hint());
     }
 }

@@ -105,7 +105,7 @@ impl<'r, 'a> Reader<'r, 'a> {
                 let place = Place { span: key.span, path: self.child_path(text) };
                 self.walk.error(ProblemKind::DuplicateKey, &place, complaint);
                 if self.table.key(text).is_some_and(|k| matches!(k.kind, Kind::Secret)) {
-                    self.walk.secrets.push(value.span);
+                    self.walk.secrets.push(value.secret_span());
                 }
                 continue;
             }
@@ -265,7 +265,7 @@ impl<'r, 'a> Reader<'r, 'a> {
 
     /// A secret.
     pub(crate) fn secret(&mut self, name: &str) -> Option<Secret> {
-        if let Some(span) = self.entry(name).map(|e| e.value.span) {
+        if let Some(span) = self.entry(name).map(|e| e.value.secret_span()) {
             self.walk.secrets.push(span);
         }
         self.value(name, scalar::text).map(Secret::new)
@@ -378,7 +378,7 @@ impl<'r, 'a> Reader<'r, 'a> {
         for entry in self.entries.iter().filter(|e| self.table.key(e.name).is_none()) {
             let (complaint, is_secret) = unknown::key(self.table, entry.name);
             if is_secret {
-                self.walk.secrets.push(entry.value.span);
+                self.walk.secrets.push(entry.value.secret_span());
             }
             let place = Place { span: entry.key.span, path: self.child_path(entry.name) };
             self.walk.error(ProblemKind::UnknownKey, &place, complaint);

@@ -1,0 +1,314 @@
+//! What is said about each kind of problem: the exact place, what was found, and the hint.
+
+mod common;
+
+use common::{check, in_pool, on_top, problems};
+
+#[test]
+fn an_unknown_key_names_the_nearest_one_with_an_example() {
+    check(
+        &in_pool("    polcy: adaptive"),
+        "5:5 unknown_key pools.p.polcy | an unknown key, `polcy` | did you mean `policy`? For example: `policy: adaptive`",
+    );
+    check(&in_pool("    zzzzzzzzzz: 5s"), "5:5 unknown_key pools.p.zzzzzzzzzz | an unknown key, `zzzzzzzzzz` |");
+}
+
+#[test]
+fn a_key_on_the_wrong_level_is_told_where_it_belongs() {
+    check(
+        &in_pool("    health:\n    interval: 5s\n    listeners: []"),
+        "5:5 missing pools.p.health.http | no `http` | for example: `http: { path: /health }`
+         6:5 unknown_key pools.p.interval | an unknown key, `interval` | `interval` belongs in `health`: indent it below `health:`
+         7:5 unknown_key pools.p.listeners | an unknown key, `listeners` | `listeners` is a key of the top level; check the indentation",
+    );
+}
+
+#[test]
+fn a_wrongly_nested_list_does_not_hide_the_other_problems() {
+    check(
+        "listeners:\n  - address: 127.0.0.1:1\npools:\n  p:\n    replicas: 0\n  endpoints:\n    - url: http://a:1\nthreads: many\n",
+        "4:3 missing pools.p.endpoints | no `endpoints` | for example: `endpoints: [{ url: http://127.0.0.1:8000 }]`
+         5:15 out_of_range pools.p.replicas | 0 | for example: `replicas: 2`
+         6:3 unknown_key pools.endpoints | `endpoints` where a name is expected | `endpoints` is a key of pools.NAME: indent it further
+         8:10 wrong_type threads | many | for example: `threads: 4`",
+    );
+}
+
+#[test]
+fn wrong_types_and_ranges() {
+    check(
+        &in_pool(
+            "    health: { http: {}, interval: 5, timeout: 1sec, jitter: 95, unhealthy_after: 0 }\n    max_load: 90",
+        ),
+        "5:35 wrong_type pools.p.health.interval | 5 | a duration needs its unit: `5s` or `5ms`
+         5:47 wrong_type pools.p.health.timeout | 1sec | the units are ns, us, ms, s, m, h and d
+         5:61 out_of_range pools.p.health.jitter | 95 | for example: `jitter: 10%`
+         5:82 out_of_range pools.p.health.unhealthy_after | 0 | for example: `unhealthy_after: 3`
+         6:15 out_of_range pools.p.max_load | 90 | write `90%` for a percentage",
+    );
+    check(
+        &on_top(
+            "log: { level: information, format: JSON }\nlimits: { max_header_bytes: 64kb, max_headers: many }\nthreads:",
+        ),
+        "3:15 out_of_range log.level | information | for example: `level: info`
+         3:36 out_of_range log.format | JSON | did you mean `json`?
+         4:29 wrong_type limits.max_header_bytes | 64kb | write `64KB`
+         4:48 wrong_type limits.max_headers | many | for example: `max_headers: 128`
+         5:1 wrong_type threads | nothing | for example: `threads: 4`",
+    );
+    check(
+        &in_pool("    retry: [1]\n    ejection: none"),
+        "5:12 wrong_type pools.p.retry | a list | for example: `{ max_attempts: 3 }`
+         6:15 wrong_type pools.p.ejection | none | for example: `{ consecutive_errors: 5 }`",
+    );
+}
+
+#[test]
+fn a_duplicate_key_names_the_line_of_the_first() {
+    check(
+        &in_pool("    retry: { budget: 0.1 }\n    retry: { budget: 0.2 }"),
+        "6:5 duplicate_key pools.p.retry | a second `retry`; the first is on line 5 | remove one of the two",
+    );
+}
+
+#[test]
+fn an_empty_file_says_what_is_missing() {
+    let expect = "1:1 missing listeners | no `listeners` | for example: `listeners: [{ address: 127.0.0.1:8080 }]`
+        1:1 missing pools | no `pools` | for example: `pools: { chat: { endpoints: [{ url: http://127.0.0.1:8000 }] } }`";
+    check("", expect);
+    check("# nothing\n", expect);
+}
+
+#[test]
+fn a_pool_without_endpoints() {
+    let hint = "for example: `endpoints: [{ url: http://127.0.0.1:8000 }]`";
+    let text = "listeners: [{ address: 127.0.0.1:0 }]\npools:\n  p:\n    endpoints: []\n";
+    check(text, &format!("4:16 missing pools.p.endpoints | no `endpoints` | {hint}"));
+}
+
+#[test]
+fn endpoints_are_http_and_each_stands_once() {
+    check(
+        "listeners: [{ address: 127.0.0.1:0 }]\npools:\n  p:\n    endpoints:\n      - url: https://a:1\n      - url: http://a:1\n      - url: http://A:1/\n",
+        "5:14 wrong_type pools.p.endpoints[0].url | https://a:1 | TLS to endpoints is not supported yet: write `http://a:1`
+         7:14 contradiction pools.p.endpoints[2].url | http://a:1 a second time; the first is on line 6 | remove one of the two; for a larger share give it a `weight`",
+    );
+}
+
+#[test]
+fn routes_lead_to_pools_that_exist_and_can_be_reached() {
+    check(
+        &on_top("routes:\n  - { match: { path: /v1/ }, pool: pp }\n  - { match: { path: /v1/chat }, pool: p }\n  - pool: p\n  - pool: p"),
+        "4:36 contradiction routes[0].pool | `pp`, a pool that does not exist | did you mean `p`?
+         5:5 contradiction routes[1] | a route that is never reached: routes[0] on line 4 takes all of its requests | put the narrower route first, or remove one of the two
+         7:5 contradiction routes[3] | a second route that takes everything; the first is routes[2] on line 6 | put the narrower route first, or remove one of the two",
+    );
+}
+
+#[test]
+fn several_pools_need_routes_and_every_pool_one() {
+    let pools = "listeners: [{ address: 127.0.0.1:0 }]\npools:\n  a: { endpoints: [{ url: http://a:1 }] }\n  b: { endpoints: [{ url: http://b:1 }] }\n";
+    check(pools, "1:1 missing routes | no `routes` | for example: `routes: [{ match: { path: /v1/ }, pool: chat }]`");
+    check(
+        &format!("{pools}routes: [{{ pool: a }}]\n"),
+        "4:3 contradiction pools.b | `b`, to which no route leads | add `- { match: { path: /... }, pool: b }` to routes, or remove the pool",
+    );
+}
+
+#[test]
+fn two_sockets_on_one_address() {
+    check(
+        &on_top("admin: { address: 127.0.0.1:8080 }"),
+        "3:19 contradiction admin.address | 127.0.0.1:8080, which listeners[0].address on line 1 listens on | give one of the two another port",
+    );
+    check(
+        "listeners: [{ address: 127.0.0.1:0 }, { address: 127.0.0.1:0 }]\npools: { p: { endpoints: [{ url: http://a:1 }] } }",
+        "",
+    );
+}
+
+#[test]
+fn warm_up_steps_ascend_and_end_at_one() {
+    let example = "for example: `steps: [{ at: 0s, share: 0.25 }, { at: 30s, share: 0.5 }, { at: 60s, share: 1 }]`";
+    check(
+        &in_pool("    warm_up:\n      steps:\n        - { at: 1s, share: 0.5 }\n        - { at: 1s, share: 0.4 }"),
+        &format!(
+            "7:17 contradiction pools.p.warm_up.steps[0].at | a first step at 1s | {example}
+             8:17 contradiction pools.p.warm_up.steps[1].at | 1s after 1s | {example}
+             8:28 contradiction pools.p.warm_up.steps[1].share | share 0.4 after 0.5 | {example}
+             8:28 contradiction pools.p.warm_up.steps[1].share | a last step with share 0.4 | {example}"
+        ),
+    );
+    check(
+        &in_pool("    warm_up: { steps: [{ at: 0s, share: 2 }] }"),
+        "5:41 out_of_range pools.p.warm_up.steps[0].share | 2 | write `2%` for a percentage",
+    );
+}
+
+#[test]
+fn times_that_contradict_each_other() {
+    check(
+        &in_pool("    timeouts: { first_byte: 60s, total: 10s }"),
+        "5:29 contradiction pools.p.timeouts.first_byte | 1m, longer than total (10s) | lower first_byte or raise total; `total: none` has no bound",
+    );
+    check(
+        &in_pool("    health: { http: {}, tcp: {}, interval: 1s, timeout: 2s }"),
+        "5:30 contradiction pools.p.health.tcp | tcp beside http | an HTTP check opens a connection too: remove `tcp`
+         5:57 contradiction pools.p.health.timeout | 2s, longer than the interval of 1s | for example: `timeout: 500ms`",
+    );
+    check(
+        &in_pool("    load: { status: { interval: 5s }, max_age: 1s }"),
+        "5:48 contradiction pools.p.load.max_age | 1s, shorter than the polling interval of 5s | for example: `max_age: 15s`",
+    );
+    check(
+        &in_pool("    ejection: { base: 60s, max: 30s }"),
+        "5:23 contradiction pools.p.ejection.base | 1m, longer than max (30s) | lower base or raise max",
+    );
+}
+
+#[test]
+fn a_default_gives_way_to_what_is_set() {
+    let text = in_pool(
+        "    timeouts: { total: 10s }\n    health: { tcp: {}, interval: 100ms }\n    load: { status: { interval: 50ms } }\n    ejection: { base: 60s }",
+    );
+    check(&text, "");
+    let (config, _) = tidegate_config::Config::parse(&text, "gw.yaml", &common::env).unwrap();
+    let pool = &config.pools[0];
+    let millis = |d: std::time::Duration| d.as_millis();
+    assert_eq!(pool.timeouts.first_byte.map(millis), Some(10_000));
+    assert_eq!(pool.health.as_ref().map(|h| millis(h.timeout)), Some(100));
+    assert_eq!(pool.load.as_ref().map(|l| (millis(l.status.timeout), millis(l.max_age))), Some((50, 150)));
+    assert_eq!(millis(pool.core().ejection.max), 60_000);
+}
+
+#[test]
+fn load_settings_need_a_source_of_load() {
+    let hint = "for example: `load: { status: { path: /status, interval: 1s } }`";
+    check(
+        &in_pool("    max_load: 0.9"),
+        &format!(
+            "5:15 contradiction pools.p.max_load | max_load in a pool whose endpoints report no load | remove max_load, or add a source, {hint}"
+        ),
+    );
+    let text = in_pool("    policy: fastest_recovery");
+    check(
+        &text,
+        &format!(
+            "5:13 contradiction pools.p.policy | fastest_recovery in a pool whose endpoints report no load: it falls back to what is seen here | {hint}"
+        ),
+    );
+    assert!(problems(&text).iter().all(|p| !p.is_error()), "a warning, not an error");
+    check(&in_pool("    policy: fastest_recovery\n    load: { status: {} }\n    max_load: off"), "");
+}
+
+#[test]
+fn policies_and_their_parameters() {
+    check(
+        &in_pool("    policy: rond_robin"),
+        "5:13 out_of_range pools.p.policy | rond_robin, a policy that does not exist | did you mean `round_robin`? `tidegate policies` explains each",
+    );
+    check(
+        &in_pool("    policy: { name: fastest_recovery, form: emma, windwo: 3s, window: 1ms }\n    load: { status: {} }"),
+        "5:45 out_of_range pools.p.policy.form | emma | did you mean `ema`?
+         5:51 unknown_key pools.p.policy.windwo | an unknown parameter of fastest_recovery, `windwo` | did you mean `window`? For example: `window: 60s`
+         5:71 out_of_range pools.p.policy.window | 1ms | for example: `window: 60s`",
+    );
+    check(
+        &in_pool("    policy: { form: ema }"),
+        "5:13 missing pools.p.policy.name | no `name` | for example: `policy: { name: adaptive }`",
+    );
+    check(
+        &in_pool("    policy: { name: adaptive, virtual_nodes: 3 }"),
+        "5:31 unknown_key pools.p.policy.virtual_nodes | an unknown parameter of adaptive, `virtual_nodes` | `virtual_nodes` is a parameter of consistent_hash",
+    );
+    check(
+        &in_pool("    policy: { name: hybrid, calm_below: 95% }\n    load: { status: {} }"),
+        "5:13 contradiction pools.p.policy.calm_below | calm_below 0.95, above alarm_above 0.9 | for example: `calm_below: 0.7, alarm_above: 0.9`",
+    );
+}
+
+#[test]
+fn keys_of_hashing_and_affinity() {
+    check(
+        &in_pool("    policy: consistent_hash"),
+        "5:13 missing pools.p.policy.key | consistent_hash without `key` | for example: `policy: { name: consistent_hash, key: { header: x-session-id } }`",
+    );
+    check(
+        &in_pool("    policy: { name: consistent_hash, key: { headr: x } }\n    affinity: { key: { header: x, cookie: y } }"),
+        "5:43 contradiction pools.p.policy.key | none of header, cookie and body | for example: `key: { header: x-session-id }`
+         5:45 unknown_key pools.p.policy.key.headr | an unknown key, `headr` | did you mean `header`? For example: `header: x-session-id`
+         6:22 contradiction pools.p.affinity.key | 2 sources | for example: `key: { header: x-session-id }`",
+    );
+    check(&in_pool("    policy: { name: consistent_hash, key: tenant }\n    affinity: { key: tenant }"), "");
+}
+
+#[test]
+fn admin_beyond_loopback_needs_a_token() {
+    check(
+        &on_top("admin: { address: 0.0.0.0:9090 }"),
+        "3:19 contradiction admin.address | 0.0.0.0:9090 without a token: anybody who reaches it could drain endpoints | for example: `token: \"${TIDEGATE_ADMIN_TOKEN}\"`, or `address: 127.0.0.1:9090`",
+    );
+    check(&on_top("admin: { address: 0.0.0.0:9090, token: \"${TOKEN}\" }"), "");
+    check(&on_top("admin: off"), "");
+}
+
+#[test]
+fn variables_of_the_environment() {
+    check(
+        &on_top("admin: { token: \"${UNSET}\" }\nthreads: ${also unset}\nlog: { level: \"${EMPTY:-debug}\" }"),
+        "3:17 environment admin.token | ${UNSET}, which is not set | set UNSET in the environment, or give a default: ${UNSET:-VALUE}
+         4:10 environment threads | ${also unset} | a variable's name has letters, digits and _ only",
+    );
+    check(&on_top("routes:\n  - { match: { headers: { x-a: \"$${b}\" } }, pool: \"${POOL:-p}\" }"), "");
+}
+
+#[test]
+fn secrets_are_not_shown() {
+    for text in [
+        "admin: { address: 0.0.0.0:9090, token: hunter2, x: 1 }",
+        "admin: { tokn: hunter2 }",
+        "admin: { token: hunter2, token: hunter2 }",
+        "admin: { token: [hunter2] }",
+        "admin: { token: \"hunter2 }",
+        "admin: { x: 1, token: ${TOKEN} }",
+        "admin:\n  x: 1\n  token: |\n    hunter2\n   y: hunter2",
+    ] {
+        let found = problems(&on_top(text));
+        assert!(!found.is_empty(), "{text}");
+        for p in found {
+            let shown = format!("{p}{p:?}{}", p.to_json());
+            assert!(!shown.contains("hunter2") && !shown.contains("s3cret"), "{text}\n{shown}");
+        }
+    }
+}
+
+#[test]
+fn broken_syntax_does_not_hide_what_stands_elsewhere() {
+    check(
+        "a: b: c\nlisteners: [{ address: x }]\nthreads: many\n",
+        "1:5 syntax  | mapping values are not allowed in this context | compare the indentation, quotes and brackets with the lines before it
+         2:24 wrong_type listeners[0].address | x | for example: `address: 127.0.0.1:8080`
+         3:10 wrong_type threads | many | for example: `threads: 4`",
+    );
+    check(
+        "listeners: [{ address: 127.0.0.1:1 }\npools:\n  p:\n    pollicy: x\n",
+        "1:12 syntax  | a bracket that is not closed | compare the indentation, quotes and brackets with the lines before it
+         4:5 unknown_key pools.p.pollicy | an unknown key, `pollicy` | did you mean `policy`? For example: `policy: adaptive`",
+    );
+    check(
+        "listeners:\n  - address: 127.0.0.1:1\n\tx: 1\nthreads: many\n",
+        "3:1 syntax  | a tab in the indentation, where only spaces may stand | compare the indentation, quotes and brackets with the lines before it
+         4:10 wrong_type threads | many | for example: `threads: 4`",
+    );
+}
+
+#[test]
+fn aliases_are_bounded() {
+    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for i in 1..12 {
+        let refs = vec![format!("*a{}", i - 1); 10].join(", ");
+        bomb.push_str(&format!("a{i}: &a{i} [{refs}]\n"));
+    }
+    let found = problems(&bomb);
+    assert!(found.iter().any(|p| p.found.contains("nodes")), "{found:?}");
+}
