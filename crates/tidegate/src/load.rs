@@ -17,6 +17,7 @@ use serde_json::json;
 mod args;
 mod client;
 mod events;
+mod pacer;
 mod plan;
 mod progress;
 mod report;

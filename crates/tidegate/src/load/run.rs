@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::client::Client;
+use super::pacer::Pacer;
 use super::plan::{Lengths, Pattern, Plan};
 use super::progress::Progress;
 use super::report::{Report, Round};
@@ -42,7 +43,7 @@ async fn run(plan: Plan, progress: Arc<Progress>) -> anyhow::Result<Report> {
                 }
             }
         }
-        Pattern::Open { .. } | Pattern::Trace(_) => run.open(&shots).await,
+        Pattern::Open { .. } | Pattern::Trace(_) => run.open(shots).await?,
     }
     let mut report = run.client.report.borrow().clone();
     report.took = clock.now().since(start);
@@ -58,14 +59,14 @@ struct Run {
 }
 
 impl Run {
-    async fn open(&self, shots: &[super::Shot]) {
+    async fn open(&self, shots: Vec<super::Shot>) -> std::io::Result<()> {
         self.progress.on_planned(shots.len() as u64);
         let places = Arc::new(Semaphore::new(self.plan.max_in_flight.max(1)));
         let mut tasks = JoinSet::new();
+        let mut pacer = Pacer::start(self.clock, self.start, shots)?;
         let whole = async {
-            for shot in shots {
+            while let Some(shot) = pacer.next().await {
                 let intended = self.start + shot.at;
-                tokio::time::sleep_until(self.clock.runtime(intended)).await;
                 // Never closed.
                 let Ok(place) = places.clone().acquire_owned().await else { return };
                 while tasks.try_join_next().is_some() {}
@@ -81,6 +82,7 @@ impl Run {
             () = whole => {}
             () = self.progress.stopped() => self.client.report.borrow_mut().unfinished = self.progress.in_flight(),
         }
+        Ok(())
     }
 
     /// One round; whether it came to its end.
