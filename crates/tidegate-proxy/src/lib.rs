@@ -1,1 +1,29 @@
-//! The data plane: listeners, sniffing, upstream connections, relay, lease.
+//! The data plane: the only crate that touches users' bytes.
+//!
+//! accept -> guard the raw head -> route -> sniff -> admit -> connect -> send -> head -> relay -> settle. One single-threaded runtime
+//! per core with its own listening socket and its own idle upstream connections; the pool's lock is the only thing cores share, and it
+//! is never held across an await.
+
+mod client_key;
+mod clock;
+mod connection;
+mod error;
+mod exchange;
+mod explained;
+mod framing;
+mod gateway;
+mod guard;
+mod headers;
+mod lease;
+mod listener;
+mod pool;
+mod relay;
+mod service;
+mod sniff;
+mod upload;
+mod upstream;
+
+pub use clock::Clock;
+pub use error::ProxyError;
+pub use gateway::{Gateway, StartError};
+pub use pool::{EndpointHandle, PoolHandle};

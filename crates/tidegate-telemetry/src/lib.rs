@@ -1,1 +1,7 @@
-//! Metrics registry, request record, log set-up.
+//! What is written down: one wide record per request, from which logs and metrics derive.
+//!
+//! Telemetry never decides. Nothing here is read by a decision, and a lost record changes no request.
+
+mod record;
+
+pub use record::{Record, Sink};

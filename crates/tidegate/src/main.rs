@@ -3,12 +3,13 @@
 mod check;
 mod policies;
 mod schema;
+mod serve;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tidegate::engine;
+use tidegate::{engine, load};
 
 /// Balances, limits and watches traffic to AI inference engines
 #[derive(Debug, Parser)]
@@ -20,18 +21,22 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Serve(serve::Args),
     Check(check::Args),
     Policies(policies::Args),
     Schema(schema::Args),
     Engine(engine::Args),
+    Load(load::Args),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Serve(args) => serve::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Policies(args) => policies::run(&args),
         Command::Schema(args) => schema::run(&args),
         Command::Engine(args) => engine::run(&args),
+        Command::Load(args) => load::run(&args),
     };
     result.unwrap_or_else(|error| {
         // Nobody is left to tell if standard error is closed.

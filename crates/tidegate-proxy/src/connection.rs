@@ -1,0 +1,113 @@
+//! One downstream connection.
+
+use crate::error::ProxyError;
+use crate::framing::HeadLimits;
+use crate::gateway::Core;
+use crate::guard::{Guard, Waiting, Watch};
+use crate::service;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Bytes and time given to a client that still sends after a refusal, so that it can read the answer before the connection breaks.
+const LINGER: Duration = Duration::from_millis(500);
+const LINGER_BYTES: usize = 256 * 1024;
+
+/// Serves requests until the client leaves, a time-out strikes or the gateway stops.
+pub(crate) async fn serve(core: Rc<Core>, socket: TcpStream, peer: IpAddr) {
+    let limits = &core.shared.limits;
+    let watch = Watch::new(core.shared.clock);
+    let head = HeadLimits { bytes: limits.max_header_bytes, headers: limits.max_headers };
+    let guard = Guard::new(socket, head, Rc::clone(&watch));
+    let served = Rc::new(Cell::new(0u64));
+    let service = service_fn(|request| {
+        served.set(served.get() + 1);
+        let answer = service::serve(Rc::clone(&core), Rc::clone(&watch), served.get(), peer, request);
+        // Boxed: the library wants the future movable to give the socket back at the end.
+        Box::pin(async move { Ok::<_, Infallible>(answer.await) })
+    });
+    let mut connection = http1::Builder::new()
+        .header_read_timeout(None)
+        .max_headers(limits.max_headers + 1)
+        .max_buf_size(limits.max_header_bytes.max(16 * 1024))
+        .serve_connection(guard, service);
+    let mut stop = core.stop.clone();
+    let mut stopping = *stop.borrow();
+    if stopping {
+        std::pin::Pin::new(&mut connection).graceful_shutdown();
+    }
+    loop {
+        let wait = next_look(&core, &watch);
+        tokio::select! {
+            biased;
+            _ = std::future::poll_fn(|cx| connection.poll_without_shutdown(cx)) => break,
+            _ = stop.changed(), if !stopping => {
+                stopping = true;
+                std::pin::Pin::new(&mut connection).graceful_shutdown();
+            }
+            () = tokio::time::sleep(wait) => {
+                if is_overdue(&core, &watch) {
+                    match watch.waiting.get() {
+                        Waiting::Head(_) => watch.refuse(head_timeout()),
+                        _ => std::pin::Pin::new(&mut connection).graceful_shutdown(),
+                    }
+                }
+            }
+        }
+    }
+    close(connection.into_parts().io.into_socket(), watch.has_refused()).await;
+}
+
+/// How long to wait before looking at the client's time-outs again.
+fn next_look(core: &Core, watch: &Watch) -> Duration {
+    let (limits, now) = (&core.shared.limits, core.shared.clock.now());
+    let left = |since, limit: Duration| limit.saturating_sub(now.since(since));
+    let wait = match watch.waiting.get() {
+        Waiting::Request(since) => left(since, limits.idle_timeout).min(limits.header_timeout),
+        Waiting::Head(since) => left(since, limits.header_timeout),
+        Waiting::Answer => limits.header_timeout,
+    };
+    wait.max(Duration::from_millis(10))
+}
+
+fn is_overdue(core: &Core, watch: &Watch) -> bool {
+    let (limits, now) = (&core.shared.limits, core.shared.clock.now());
+    match watch.waiting.get() {
+        Waiting::Request(since) => now.since(since) >= limits.idle_timeout,
+        Waiting::Head(since) => now.since(since) >= limits.header_timeout,
+        Waiting::Answer => false,
+    }
+}
+
+fn head_timeout() -> ProxyError {
+    ProxyError::BadRequest {
+        code: "header_timeout",
+        message: "the request's headers did not arrive in time",
+        status: 408,
+    }
+}
+
+/// Closes the socket. After a refusal the client may still be sending, and closing over unread bytes would reset the connection and
+/// take the answer away from it; so a little is read and thrown away first.
+async fn close(mut socket: TcpStream, refused: bool) {
+    if socket.shutdown().await.is_err() || !refused {
+        return;
+    }
+    let mut sink = [0u8; 4096];
+    let drain = async {
+        let mut left = LINGER_BYTES;
+        while left > 0 {
+            match socket.read(&mut sink).await {
+                Ok(n) if n > 0 => left = left.saturating_sub(n),
+                _ => break,
+            }
+        }
+    };
+    let _ = tokio::time::timeout(LINGER, drain).await;
+}

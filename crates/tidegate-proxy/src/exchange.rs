@@ -1,0 +1,247 @@
+//! One request's way to an endpoint: admit, connect, send, head; and elsewhere again while nothing went downstream.
+
+use crate::error::ProxyError;
+use crate::gateway::Core;
+use crate::lease::Lease;
+use crate::pool::PoolHandle;
+use crate::sniff::Sniffed;
+use crate::upload::UploadError;
+use crate::upstream::Upstream;
+use http::{HeaderMap, Method, Uri};
+use hyper::body::Incoming;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_core::explain::Explain;
+use tidegate_core::id::EndpointId;
+use tidegate_core::outcome::{Failure, Outcome, Verdict};
+use tidegate_core::pool::Decision;
+use tidegate_core::request::Request;
+use tokio::time::timeout;
+
+/// What is sent, whichever endpoint it goes to.
+pub(crate) struct Asked {
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Sniffed,
+    pub(crate) hash_key: Option<u64>,
+    pub(crate) affinity_key: Option<u64>,
+    pub(crate) prompt_tokens: Option<u32>,
+}
+
+/// An answer whose head has arrived.
+pub(crate) struct Answer {
+    pub(crate) head: http::response::Parts,
+    pub(crate) body: Incoming,
+    pub(crate) upstream: Upstream,
+    pub(crate) lease: Lease,
+}
+
+/// What is known of the way so far, whether it ended well or not.
+#[derive(Default)]
+pub(crate) struct Way {
+    /// Which rule decided, as in `x-tidegate-reason`.
+    pub(crate) reason: String,
+    pub(crate) attempted: Vec<EndpointId>,
+    pub(crate) attempts: u32,
+}
+
+/// One attempt that came to nothing.
+enum Miss {
+    /// The endpoint's fault.
+    Endpoint(Failure),
+    /// The client's: its body was too large or broke off.
+    Client(ProxyError),
+}
+
+/// Brings `asked` to an endpoint of `pool` that answers.
+pub(crate) async fn exchange(
+    core: &Core,
+    pool: &Arc<PoolHandle>,
+    asked: &mut Asked,
+    way: &mut Way,
+    mut explain: Option<&mut Explain>,
+) -> Result<Answer, ProxyError> {
+    let mut last: Option<(EndpointId, Failure)> = None;
+    loop {
+        let request = Request {
+            hash_key: asked.hash_key,
+            affinity_key: asked.affinity_key,
+            prompt_tokens: asked.prompt_tokens,
+            attempted: &way.attempted,
+        };
+        let decision = pool.with(|p, now| p.admit(now, &request, explain.as_deref_mut()));
+        let (ticket, rule, detail) = match (decision, last) {
+            (Decision::Send { ticket, rule, detail }, _) => (ticket, rule, detail),
+            (Decision::Shed { .. }, Some((endpoint, failure))) => return Err(upstream_error(pool, endpoint, failure)),
+            (Decision::Shed { why, retry_after }, None) => {
+                return Err(ProxyError::Shed { why, pool: pool.name.to_string(), retry_after });
+            }
+        };
+        let lease = Lease::new(Arc::clone(pool), ticket);
+        let endpoint = lease.endpoint();
+        way.attempts += 1;
+        way.reason = reason(last.map(|(_, f)| f), rule, detail);
+        let failure = match attempt(core, pool, asked, endpoint).await {
+            Ok((upstream, response)) => {
+                let (head, body) = response.into_parts();
+                // A trial is ours, not the client's: it must not pay for our curiosity.
+                let retry = lease.is_trial() && is_failure(&head) && asked.body.is_replayable();
+                if !retry {
+                    return Ok(Answer { head, body, upstream, lease });
+                }
+                Failure::Status
+            }
+            Err(Miss::Client(error)) => return Err(error),
+            Err(Miss::Endpoint(failure)) => failure,
+        };
+        lease.settle(Outcome::new(Verdict::Failed(failure)));
+        last = Some((endpoint, failure));
+        way.attempted.push(endpoint);
+        let retryable = matches!(failure, Failure::Connect | Failure::Reset | Failure::Status);
+        if !retryable || !asked.body.is_replayable() {
+            return Err(upstream_error(pool, endpoint, failure));
+        }
+    }
+}
+
+fn upstream_error(pool: &PoolHandle, endpoint: EndpointId, failure: Failure) -> ProxyError {
+    ProxyError::Upstream { failure, endpoint: pool.endpoints[endpoint.index()].url.to_string() }
+}
+
+fn reason(retried: Option<Failure>, rule: &str, detail: &str) -> String {
+    let mut text = String::with_capacity(32);
+    if let Some(failure) = retried {
+        text.push_str("retry;endpoint_");
+        text.push_str(failure.as_str());
+        text.push(';');
+    }
+    text.push_str(rule);
+    if !detail.is_empty() && detail != rule {
+        text.push(';');
+        text.push_str(detail);
+    }
+    text
+}
+
+fn is_failure(head: &http::response::Parts) -> bool {
+    matches!(verdict(head.status, &head.headers), Verdict::Failed(_))
+}
+
+/// What a status says, by the table of notes/breaker.md, section 2.
+pub(crate) fn verdict(status: http::StatusCode, headers: &HeaderMap) -> Verdict {
+    let retry_after = headers.get(http::header::RETRY_AFTER).and_then(|v| v.to_str().ok()?.trim().parse().ok());
+    let retry_after = retry_after.map(Duration::from_secs);
+    match (status.as_u16(), retry_after) {
+        (408 | 499, _) => Verdict::Cancelled,
+        (429, _) | (503 | 529, Some(_)) => Verdict::Throttled { retry_after },
+        (501 | 505, _) | (400..=499, _) => Verdict::ClientError,
+        (500..=599, _) => Verdict::Failed(Failure::Status),
+        _ => Verdict::Success,
+    }
+}
+
+async fn attempt(
+    core: &Core,
+    pool: &PoolHandle,
+    asked: &mut Asked,
+    endpoint: EndpointId,
+) -> Result<(Upstream, http::Response<Incoming>), Miss> {
+    let limit = pool.settings().timeouts.first_byte.unwrap_or(Duration::MAX / 4);
+    match timeout(limit, send(core, pool, asked, endpoint)).await {
+        Ok(result) => result,
+        Err(_) => Err(Miss::Endpoint(Failure::FirstByteTimeout)),
+    }
+}
+
+async fn send(
+    core: &Core,
+    pool: &PoolHandle,
+    asked: &mut Asked,
+    endpoint: EndpointId,
+) -> Result<(Upstream, http::Response<Incoming>), Miss> {
+    let idle = core.idle.borrow_mut().take(pool.index, endpoint.index());
+    if let Some(mut upstream) = idle {
+        match upstream.send(request(asked, pool, endpoint)?).await {
+            Ok(response) => return Ok((upstream, response)),
+            Err(error) => {
+                if let Some(miss) = client_fault(&error) {
+                    return Err(miss);
+                }
+                // The endpoint closed an idle connection as we used it: no evidence against it. Once more, on a fresh one.
+                if !asked.body.is_replayable() {
+                    return Err(Miss::Endpoint(Failure::Reset));
+                }
+            }
+        }
+    }
+    let connected = Upstream::connect(&pool.endpoints[endpoint.index()], pool.settings().timeouts.connect).await;
+    let mut upstream = connected.map_err(|_| Miss::Endpoint(Failure::Connect))?;
+    let sent = upstream.send(request(asked, pool, endpoint)?).await;
+    let response = sent.map_err(|e| client_fault(&e).unwrap_or(Miss::Endpoint(Failure::Reset)))?;
+    Ok((upstream, response))
+}
+
+fn request(
+    asked: &mut Asked,
+    pool: &PoolHandle,
+    endpoint: EndpointId,
+) -> Result<http::Request<crate::upload::Upload>, Miss> {
+    let body = asked.body.upload().ok_or(Miss::Endpoint(Failure::Reset))?;
+    let mut request = http::Request::new(body);
+    *request.method_mut() = asked.method.clone();
+    *request.uri_mut() = asked.uri.clone();
+    *request.headers_mut() = asked.headers.clone();
+    if !asked.headers.contains_key(http::header::HOST)
+        && let Ok(host) = http::HeaderValue::try_from(pool.endpoints[endpoint.index()].authority.as_str())
+    {
+        request.headers_mut().insert(http::header::HOST, host);
+    }
+    Ok(request)
+}
+
+/// Whether sending failed because of what came from downstream.
+fn client_fault(error: &hyper::Error) -> Option<Miss> {
+    match error.source()?.downcast_ref::<UploadError>()? {
+        UploadError::TooLarge => Some(Miss::Client(ProxyError::BadRequest {
+            code: "body_too_large",
+            message: "the body is larger than limits.max_body_bytes",
+            status: 413,
+        })),
+        UploadError::Broken(_) => Some(Miss::Client(ProxyError::BadRequest {
+            code: "bad_body",
+            message: "the body broke off or is not framed as announced",
+            status: 400,
+        })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{HeaderValue, StatusCode};
+
+    #[test]
+    fn statuses_mean_what_the_table_says() {
+        let mut throttled = HeaderMap::new();
+        throttled.insert("retry-after", HeaderValue::from_static("7"));
+        let none = HeaderMap::new();
+        let v = |code, headers| verdict(StatusCode::from_u16(code).unwrap(), headers);
+        assert_eq!(v(200, &none), Verdict::Success);
+        assert_eq!([v(400, &none), v(404, &none), v(501, &none)], [Verdict::ClientError; 3]);
+        assert_eq!(v(499, &none), Verdict::Cancelled);
+        assert_eq!(
+            [v(429, &throttled), v(503, &throttled)],
+            [Verdict::Throttled { retry_after: Some(Duration::from_secs(7)) }; 2]
+        );
+        assert_eq!([v(500, &none), v(502, &none), v(503, &none), v(504, &none)], [Verdict::Failed(Failure::Status); 4]);
+    }
+
+    #[test]
+    fn reasons_are_short_and_stable() {
+        assert_eq!(reason(None, "adaptive", "price"), "adaptive;price");
+        assert_eq!(reason(None, "affinity", "affinity"), "affinity");
+        assert_eq!(reason(Some(Failure::Reset), "round_robin", ""), "retry;endpoint_reset;round_robin");
+    }
+}

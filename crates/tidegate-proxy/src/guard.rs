@@ -1,0 +1,291 @@
+//! The socket of a downstream connection, with the guard of [`crate::framing`] in front of the HTTP library.
+//!
+//! A head is held back until it is complete and found unambiguous. A faulty one is replaced by a plain request that makes the service
+//! answer with the fault, so that the refusal is written in order after earlier answers; nothing behind it is read as HTTP.
+
+use crate::error::ProxyError;
+use crate::framing::{Chunks, Framing, HeadLimits, HeadScan, check_head};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use tidegate_core::time::Instant;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// What a refused head is replaced by.
+const REFUSED: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n";
+/// Bytes read at once.
+const READ: usize = 16 * 1024;
+
+thread_local! {
+    /// One read buffer per core: connections keep no buffer of their own while they wait.
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ].into_boxed_slice());
+}
+
+/// What a connection is waiting for, for its time-outs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiting {
+    /// The next request.
+    Request(Instant),
+    /// The rest of a head.
+    Head(Instant),
+    /// Nothing of the client's: a request is being served.
+    Answer,
+}
+
+/// What the guard and the service of one connection share.
+pub(crate) struct Watch {
+    /// Heads let through, the refused one included.
+    heads: Cell<u64>,
+    answered: Cell<u64>,
+    refusal: RefCell<Option<ProxyError>>,
+    pub(crate) waiting: Cell<Waiting>,
+    clock: crate::Clock,
+}
+
+impl Watch {
+    pub(crate) fn new(clock: crate::Clock) -> Rc<Self> {
+        let waiting = Cell::new(Waiting::Request(clock.now()));
+        Rc::new(Self { heads: Cell::new(0), answered: Cell::new(0), refusal: RefCell::new(None), waiting, clock })
+    }
+
+    /// The fault of the `n`-th request of the connection, counted from 1.
+    pub(crate) fn refusal_of(&self, n: u64) -> Option<ProxyError> {
+        if n == self.heads.get() { self.refusal.borrow().clone() } else { None }
+    }
+
+    /// Whether anything was refused: then the client may still be sending.
+    pub(crate) fn has_refused(&self) -> bool {
+        self.refusal.borrow().is_some()
+    }
+
+    /// Refuses the head being waited for.
+    pub(crate) fn refuse(&self, why: ProxyError) {
+        if !self.has_refused() {
+            self.heads.set(self.heads.get() + 1);
+            *self.refusal.borrow_mut() = Some(why);
+        }
+    }
+
+    /// An answer is complete: if no further request was sent meanwhile, the connection waits for the next.
+    pub(crate) fn on_answered(&self) {
+        self.answered.set(self.answered.get() + 1);
+        if self.waiting.get() == Waiting::Answer && self.answered == self.heads {
+            self.waiting.set(Waiting::Request(self.clock.now()));
+        }
+    }
+}
+
+enum Mode {
+    Head(HeadScan),
+    Body(u64),
+    Chunked(Chunks),
+}
+
+/// A guarded socket.
+pub(crate) struct Guard {
+    socket: TcpStream,
+    limits: HeadLimits,
+    watch: Rc<Watch>,
+    mode: Mode,
+    /// The part of a head that has arrived.
+    held: Vec<u8>,
+    /// Bytes to be handed on before anything else is read.
+    ready: Vec<u8>,
+    ready_from: usize,
+    refused: bool,
+}
+
+impl Guard {
+    pub(crate) fn new(socket: TcpStream, limits: HeadLimits, watch: Rc<Watch>) -> Self {
+        Self {
+            socket,
+            limits,
+            watch,
+            mode: Mode::Head(HeadScan::default()),
+            held: Vec::new(),
+            ready: Vec::new(),
+            ready_from: 0,
+            refused: false,
+        }
+    }
+
+    pub(crate) fn into_socket(self) -> TcpStream {
+        self.socket
+    }
+
+    /// Sorts `input`: returns how many bytes from its start may be handed on as they are. Where a held head comes first, everything
+    /// that may be handed on goes to `ready` instead and 0 is returned. Behind a fault nothing is handed on.
+    fn take(&mut self, input: &[u8]) -> io::Result<usize> {
+        let (mut at, mut queued) = (0, 0);
+        while at < input.len() {
+            match self.step(&input[at..]) {
+                Ok(Step::Pass(n)) => {
+                    at += n;
+                    if !self.held.is_empty() {
+                        self.ready.append(&mut self.held);
+                        queued = at;
+                    }
+                }
+                Ok(Step::Hold) => {
+                    self.queue(&input[..at], queued);
+                    self.held.extend_from_slice(&input[at..]);
+                    return Ok(if self.ready.is_empty() { at } else { 0 });
+                }
+                Err(fault) if matches!(self.mode, Mode::Head(_)) => {
+                    self.watch.refuse(fault);
+                    self.ready.extend_from_slice(&input[queued..at]);
+                    self.ready.extend_from_slice(REFUSED);
+                    self.refused = true;
+                    return Ok(0);
+                }
+                Err(fault) => return Err(io::Error::new(io::ErrorKind::InvalidData, fault.code())),
+            }
+        }
+        self.queue(&input[..at], queued);
+        Ok(if self.ready.is_empty() { at } else { 0 })
+    }
+
+    /// Where something is queued already, what follows has to queue behind it.
+    fn queue(&mut self, passed: &[u8], from: usize) {
+        if !self.ready.is_empty() {
+            self.ready.extend_from_slice(&passed[from..]);
+        }
+    }
+
+    fn step(&mut self, rest: &[u8]) -> Result<Step, ProxyError> {
+        match &mut self.mode {
+            Mode::Body(left) => {
+                let n = (*left).min(rest.len() as u64);
+                *left -= n;
+                if *left == 0 {
+                    self.mode = Mode::Head(HeadScan::default());
+                }
+                Ok(Step::Pass(n as usize))
+            }
+            Mode::Chunked(chunks) => {
+                let (n, ended) = chunks.skip(rest)?;
+                if ended {
+                    self.mode = Mode::Head(HeadScan::default());
+                }
+                Ok(Step::Pass(n))
+            }
+            Mode::Head(scan) => {
+                let found = scan.scan(rest)?;
+                self.head(rest, found)
+            }
+        }
+    }
+
+    fn head(&mut self, rest: &[u8], found: Option<usize>) -> Result<Step, ProxyError> {
+        let Some(n) = found else {
+            if self.held.is_empty() {
+                self.watch.waiting.set(Waiting::Head(self.watch.clock.now()));
+            }
+            return if self.held.len() + rest.len() > self.limits.bytes { Err(too_large()) } else { Ok(Step::Hold) };
+        };
+        let framing = if self.held.is_empty() {
+            check_head(&rest[..n], self.limits)?
+        } else {
+            self.held.extend_from_slice(&rest[..n]);
+            check_head(&self.held, self.limits)?
+        };
+        self.watch.heads.set(self.watch.heads.get() + 1);
+        self.watch.waiting.set(Waiting::Answer);
+        self.mode = match framing {
+            Framing::Length(0) => Mode::Head(HeadScan::default()),
+            Framing::Length(n) => Mode::Body(n),
+            Framing::Chunked => Mode::Chunked(Chunks::default()),
+        };
+        Ok(Step::Pass(n))
+    }
+
+    fn poll_fill(&mut self, cx: &mut Context<'_>, buf: &mut ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        SCRATCH.with(|scratch| {
+            let mut scratch = scratch.borrow_mut();
+            let size = READ.min(buf.remaining());
+            loop {
+                let mut read = ReadBuf::new(&mut scratch[..size]);
+                ready!(Pin::new(&mut self.socket).poll_read(cx, &mut read))?;
+                if read.filled().is_empty() {
+                    return Poll::Ready(Ok(()));
+                }
+                let direct = self.take(read.filled())?;
+                if direct > 0 {
+                    buf.put_slice(&read.filled()[..direct]);
+                }
+                if direct > 0 || !self.ready.is_empty() {
+                    return Poll::Ready(Ok(()));
+                }
+            }
+        })
+    }
+}
+
+enum Step {
+    /// So many bytes belong to what is let through.
+    Pass(usize),
+    /// The head is not complete.
+    Hold,
+}
+
+fn too_large() -> ProxyError {
+    ProxyError::BadRequest {
+        code: "headers_too_large",
+        message: "the request's line and headers are larger than limits.max_header_bytes",
+        status: 431,
+    }
+}
+
+impl Read for Guard {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        let me = &mut *self;
+        if me.watch.has_refused() && !me.refused {
+            // Refused from outside: the head did not come in time.
+            me.refused = true;
+            me.ready.extend_from_slice(REFUSED);
+        }
+        if me.ready_from == me.ready.len() {
+            me.ready.clear();
+            me.ready_from = 0;
+            if me.refused {
+                // Whatever follows is not read as HTTP.
+                return Poll::Pending;
+            }
+            ready!(me.poll_fill(cx, &mut buf))?;
+        }
+        let n = (me.ready.len() - me.ready_from).min(buf.remaining());
+        buf.put_slice(&me.ready[me.ready_from..me.ready_from + n]);
+        me.ready_from += n;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Write for Guard {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write_vectored(cx, bufs)
+    }
+}

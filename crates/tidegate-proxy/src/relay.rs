@@ -1,0 +1,216 @@
+//! The body of an answer on its way down: pulled, never pushed, so downstream's pace is upstream's pace.
+//!
+//! The relay drives the upstream connection itself. It settles the lease when the last byte is through, hands the connection back, and
+//! writes the record; dropped before that, the client has left: the connection closes at once, which stops the engine.
+
+use crate::gateway::Core;
+use crate::guard::Watch;
+use crate::lease::Lease;
+use crate::upstream::Upstream;
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tidegate_core::outcome::{Failure, Outcome, Verdict};
+use tidegate_core::time::Instant;
+use tidegate_telemetry::Record;
+use tokio::time::Sleep;
+
+/// What goes downstream.
+pub(crate) enum Download {
+    /// Our own words.
+    Own(Option<Bytes>),
+    /// An endpoint's.
+    Relayed(Box<Relay>),
+}
+
+/// An answer being relayed.
+pub(crate) struct Relay {
+    body: Incoming,
+    upstream: Option<Upstream>,
+    end: Option<End>,
+    /// Whether frames are tokens of a stream.
+    is_stream: bool,
+    between: Option<Duration>,
+    total_at: Option<Instant>,
+    last_frame: Instant,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// What has to happen once, at the end.
+pub(crate) struct End {
+    pub(crate) core: Rc<Core>,
+    pub(crate) watch: Rc<Watch>,
+    pub(crate) lease: Lease,
+    /// What the status already said.
+    pub(crate) verdict: Verdict,
+    pub(crate) record: Record,
+    pub(crate) arrived: Instant,
+}
+
+/// An answer that broke off. The library then aborts the downstream connection, so a client never takes it for whole.
+#[derive(Debug)]
+pub(crate) struct BrokenOff(Failure);
+
+impl std::fmt::Display for BrokenOff {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the endpoint's answer broke off ({})", self.0.as_str())
+    }
+}
+
+impl std::error::Error for BrokenOff {}
+
+impl End {
+    fn finish(mut self, verdict: Verdict) {
+        self.record.total_s = self.core.shared.clock.now().secs_since(self.arrived);
+        self.record.outcome = verdict.as_str();
+        let output_tokens = u32::try_from(self.record.output_events).unwrap_or(u32::MAX);
+        self.lease.settle(Outcome { verdict, output_tokens });
+        self.core.shared.sink.on_record(&self.record);
+        self.watch.on_answered();
+    }
+}
+
+impl Relay {
+    pub(crate) fn new(body: Incoming, upstream: Upstream, end: End) -> Self {
+        let timeouts = &end.lease.pool().settings().timeouts;
+        let (between, total_at) = (timeouts.between_tokens, timeouts.total.map(|t| end.arrived + t));
+        let (is_stream, last_frame) = (end.record.stream, end.core.shared.clock.now());
+        let mut relay = Self {
+            body,
+            upstream: Some(upstream),
+            end: Some(end),
+            is_stream,
+            between,
+            total_at,
+            last_frame,
+            timer: None,
+        };
+        if relay.body.is_end_stream() {
+            relay.complete();
+        }
+        relay
+    }
+
+    fn on_frame(&mut self, frame: &Frame<Bytes>) {
+        let Some(end) = &mut self.end else { return };
+        self.last_frame = end.core.shared.clock.now();
+        if let Some(data) = frame.data_ref() {
+            end.record.bytes_out += data.len() as u64;
+        }
+        if self.is_stream {
+            end.record.output_events += 1;
+            end.core.count_token(end.lease.pool(), end.lease.endpoint());
+        }
+        if self.body.is_end_stream() {
+            self.complete();
+        }
+    }
+
+    /// The answer is whole: the connection can carry another request.
+    fn complete(&mut self) {
+        let Some(end) = self.end.take() else { return };
+        if let Some(upstream) = self.upstream.take() {
+            let (pool, endpoint) = (end.lease.pool(), end.lease.endpoint());
+            let most = pool.settings().connections.max_idle_per_endpoint;
+            end.core.idle.borrow_mut().put(pool.index, endpoint.index(), upstream, self.last_frame, most);
+        }
+        let verdict = end.verdict;
+        end.finish(verdict);
+    }
+
+    fn fail(&mut self, failure: Failure) -> BrokenOff {
+        self.upstream = None;
+        if let Some(end) = self.end.take() {
+            end.finish(Verdict::Failed(failure));
+        }
+        BrokenOff(failure)
+    }
+
+    /// Looks at the clock when nothing moves. One timer per answer, armed when it first waits, looked at only when it fires.
+    fn poll_time(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
+        let Some(end) = &self.end else { return Poll::Pending };
+        let clock = end.core.shared.clock;
+        loop {
+            let due = [self.between.map(|b| self.last_frame + b), self.total_at].into_iter().flatten().min();
+            let Some(due) = due else { return Poll::Pending };
+            let now = clock.now();
+            if now >= due {
+                return Poll::Ready(Failure::Stalled);
+            }
+            let timer = match &mut self.timer {
+                Some(timer) if !timer.is_elapsed() => timer,
+                _ => self.timer.insert(Box::pin(tokio::time::sleep(due.since(now)))),
+            };
+            std::task::ready!(timer.as_mut().poll(cx));
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        if let Some(end) = self.end.take() {
+            end.finish(Verdict::Cancelled);
+        }
+    }
+}
+
+impl Relay {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        let mut driven = false;
+        loop {
+            match Pin::new(&mut self.body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    self.on_frame(&frame);
+                    return Poll::Ready(Some(Ok(frame)));
+                }
+                Poll::Ready(Some(Err(_))) => return Poll::Ready(Some(Err(self.fail(Failure::Truncated)))),
+                Poll::Ready(None) => {
+                    self.complete();
+                    return Poll::Ready(None);
+                }
+                Poll::Pending if driven => break,
+                Poll::Pending => {
+                    if let Some(upstream) = &mut self.upstream {
+                        upstream.drive(cx);
+                    }
+                    driven = true;
+                }
+            }
+        }
+        match self.poll_time(cx) {
+            Poll::Ready(failure) => Poll::Ready(Some(Err(self.fail(failure)))),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl Body for Download {
+    type Data = Bytes;
+    type Error = BrokenOff;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        match &mut *self {
+            Self::Own(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
+            Self::Relayed(relay) => relay.poll(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Own(bytes) => bytes.is_none(),
+            Self::Relayed(relay) => relay.end.is_none() || relay.body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Own(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
+            Self::Relayed(relay) => relay.body.size_hint(),
+        }
+    }
+}

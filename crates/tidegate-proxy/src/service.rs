@@ -1,0 +1,235 @@
+//! One request, from its head to the head of its answer.
+
+use crate::error::ProxyError;
+use crate::exchange::{Answer, Asked, Way, exchange, verdict};
+use crate::gateway::Core;
+use crate::guard::Watch;
+use crate::headers::{forwarded_for, strip_hop_by_hop};
+use crate::pool::PoolHandle;
+use crate::relay::{Download, End, Relay};
+use crate::sniff::{self, Fields, Sniffed};
+use crate::{client_key, explained};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue, RETRY_AFTER};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Request, Response, Uri};
+use hyper::body::Incoming;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use tidegate_core::explain::Explain;
+use tidegate_core::outcome::Verdict;
+use tidegate_core::time::Instant;
+use tidegate_telemetry::Record;
+
+static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+static ENDPOINT: HeaderName = HeaderName::from_static("x-tidegate-endpoint");
+static REASON: HeaderName = HeaderName::from_static("x-tidegate-reason");
+static EXPLAIN: HeaderName = HeaderName::from_static("x-tidegate-explain");
+
+/// Longest request id taken from a client.
+const MAX_REQUEST_ID: usize = 128;
+
+/// A record that is written even if the request's future is dropped: then the client has left.
+struct Open {
+    core: Rc<Core>,
+    watch: Rc<Watch>,
+    arrived: Instant,
+    record: Option<Record>,
+}
+
+impl Open {
+    fn record(&mut self) -> &mut Record {
+        self.record.get_or_insert_with(empty_record)
+    }
+
+    fn close(mut self, status: u16, outcome: &'static str) {
+        self.end(status, outcome);
+    }
+
+    fn end(&mut self, status: u16, outcome: &'static str) {
+        if let Some(mut record) = self.record.take() {
+            record.total_s = self.core.shared.clock.now().secs_since(self.arrived);
+            (record.status, record.outcome) = (status, outcome);
+            self.core.shared.sink.on_record(&record);
+            self.watch.on_answered();
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.end(499, Verdict::Cancelled.as_str());
+    }
+}
+
+/// Serves the `n`-th request of a connection.
+pub(crate) async fn serve(
+    core: Rc<Core>,
+    watch: Rc<Watch>,
+    n: u64,
+    peer: IpAddr,
+    request: Request<Incoming>,
+) -> Response<Download> {
+    let arrived = core.shared.clock.now();
+    let id = request_id(&core, request.headers());
+    let mut open = Open { arrived, record: Some(empty_record()), core: Rc::clone(&core), watch: Rc::clone(&watch) };
+    let record = open.record();
+    record.request_id = id.to_str().unwrap_or_default().to_owned();
+    record.method = request.method().to_string();
+    record.path = request.uri().path().to_owned();
+    let mut explain = request.headers().get(&EXPLAIN).is_some_and(|v| v == "1").then(Explain::default);
+    let mut way = Way::default();
+    let result = match watch.refusal_of(n) {
+        Some(fault) => Err(fault),
+        None => answer(&core, request, peer, &mut open, &mut way, explain.as_mut()).await,
+    };
+    open.record().attempts = way.attempts;
+    open.record().reason.clone_from(&way.reason);
+    let pool = core.shared.pools.iter().find(|p| p.name == open.record().pool).map(Arc::clone);
+    let mut response = match result {
+        Ok((pool, answer)) => relay(&core, open, answer, &pool),
+        Err(error) => refuse(open, &error),
+    };
+    let headers = response.headers_mut();
+    if let Some((explain, pool)) = explain.zip(pool) {
+        headers.insert(EXPLAIN.clone(), explained::header(&explain, &pool));
+    }
+    headers.insert(REQUEST_ID.clone(), id);
+    if let Ok(reason) = HeaderValue::try_from(way.reason)
+        && !reason.is_empty()
+    {
+        headers.insert(REASON.clone(), reason);
+    }
+    response
+}
+
+async fn answer(
+    core: &Rc<Core>,
+    request: Request<Incoming>,
+    peer: IpAddr,
+    open: &mut Open,
+    way: &mut Way,
+    explain: Option<&mut Explain>,
+) -> Result<(Arc<PoolHandle>, Answer), ProxyError> {
+    let (mut head, body) = request.into_parts();
+    let body = sniff::read(&head.headers, body, &core.shared.limits).await?;
+    let openai = head.uri.path().starts_with("/v1/");
+    let fields = fields_of(&head.headers, &body, openai)?;
+    let model = fields.text("model");
+    let header = |name: &str| head.headers.get(name).and_then(|v| v.to_str().ok());
+    let pool = core.shared.route(head.uri.path(), model.as_deref(), header).ok_or(ProxyError::NoRoute)?;
+    let record = open.record();
+    record.pool = Arc::clone(&pool.name);
+    record.model = model.map(std::borrow::Cow::into_owned).unwrap_or_default();
+    let prompt_tokens = fields.prompt_tokens();
+    record.prompt_tokens = prompt_tokens.unwrap_or(0);
+    let key = |source: &Option<_>| source.as_ref().and_then(|s| client_key::find(s, &head.headers, &fields));
+    let (hash_key, affinity_key) = (key(&pool.hash_key), key(&pool.affinity_key));
+    drop(fields);
+    strip_hop_by_hop(&mut head.headers);
+    for name in [&EXPECT, &EXPLAIN] {
+        head.headers.remove(name);
+    }
+    forwarded_for(&mut head.headers, peer);
+    if let Ok(id) = HeaderValue::try_from(record.request_id.as_str()) {
+        head.headers.insert(REQUEST_ID.clone(), id);
+    }
+    if !matches!(body, Sniffed::Streamed { .. }) {
+        // The library frames the body anew from its real length.
+        head.headers.remove(CONTENT_LENGTH);
+        if needs_length(&head.method, &body) {
+            head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        }
+    }
+    let uri = Uri::from(head.uri.into_parts().path_and_query.unwrap_or(PathAndQuery::from_static("/")));
+    let mut asked =
+        Asked { method: head.method, uri, headers: head.headers, body, hash_key, affinity_key, prompt_tokens };
+    let total = pool.settings().timeouts.total;
+    let going = exchange(core, &pool, &mut asked, way, explain);
+    let answer = match total {
+        Some(limit) => tokio::time::timeout(limit, going).await.map_err(|_| ProxyError::TotalTimeout)??,
+        None => going.await?,
+    };
+    Ok((pool, answer))
+}
+
+/// A body of no bytes still says so where the method has a body by nature.
+fn needs_length(method: &http::Method, body: &Sniffed) -> bool {
+    body.len() > 0 || matches!(*method, http::Method::POST | http::Method::PUT | http::Method::PATCH)
+}
+
+fn fields_of<'b>(headers: &HeaderMap, body: &'b Sniffed, openai: bool) -> Result<Fields<'b>, ProxyError> {
+    let Sniffed::Whole(bytes) = body else { return Ok(Fields::default()) };
+    let json =
+        headers.get(CONTENT_TYPE).is_some_and(|v| v.as_bytes().windows(4).any(|w| w.eq_ignore_ascii_case(b"json")));
+    if bytes.is_empty() || !json {
+        return Ok(Fields::default());
+    }
+    // An opaque path may hold any JSON: only where we claim to understand the body do we refuse what we cannot read.
+    if openai { Fields::parse(bytes) } else { Ok(Fields::parse(bytes).unwrap_or_default()) }
+}
+
+/// Turns an endpoint's answer into ours and hands its body to the relay.
+fn relay(core: &Rc<Core>, mut open: Open, answer: Answer, pool: &Arc<PoolHandle>) -> Response<Download> {
+    let Answer { mut head, body, upstream, lease } = answer;
+    let verdict = verdict(head.status, &head.headers);
+    if verdict == Verdict::Success {
+        lease.on_first_byte();
+    }
+    strip_hop_by_hop(&mut head.headers);
+    let endpoint = &pool.endpoints[lease.endpoint().index()];
+    head.headers.insert(ENDPOINT.clone(), endpoint.header.clone());
+    let stream = head.headers.get(CONTENT_TYPE).is_some_and(|v| v.as_bytes().starts_with(b"text/event-stream"));
+    let mut record = open.record.take().unwrap_or_else(empty_record);
+    record.endpoint = Arc::clone(&endpoint.url);
+    record.status = head.status.as_u16();
+    record.stream = stream;
+    record.ttft_s = core.shared.clock.now().secs_since(open.arrived);
+    let watch = Rc::clone(&open.watch);
+    let end = End { core: Rc::clone(core), watch, lease, verdict, record, arrived: open.arrived };
+    let relay = Relay::new(body, upstream, end);
+    let mut response = Response::new(Download::Relayed(Box::new(relay)));
+    *response.status_mut() = head.status;
+    *response.headers_mut() = head.headers;
+    response
+}
+
+fn refuse(open: Open, error: &ProxyError) -> Response<Download> {
+    open.close(error.status().as_u16(), error.code());
+    let mut response = Response::new(Download::Own(Some(error.body())));
+    *response.status_mut() = error.status();
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(wait) = error.retry_after() {
+        // Rounded up: a client that comes back a moment too early is refused again.
+        headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)));
+    }
+    response
+}
+
+/// The client's id if it is short and printable, else one of ours.
+fn request_id(core: &Core, headers: &HeaderMap) -> HeaderValue {
+    let theirs = headers.get(&REQUEST_ID).filter(|v| !v.is_empty() && v.len() <= MAX_REQUEST_ID && v.to_str().is_ok());
+    theirs.cloned().unwrap_or_else(|| core.next_request_id())
+}
+
+fn empty_record() -> Record {
+    Record {
+        request_id: String::new(),
+        method: String::new(),
+        path: String::new(),
+        pool: Arc::from(""),
+        endpoint: Arc::from(""),
+        reason: String::new(),
+        model: String::new(),
+        stream: false,
+        status: 0,
+        outcome: "",
+        attempts: 0,
+        prompt_tokens: 0,
+        output_events: 0,
+        bytes_out: 0,
+        ttft_s: 0.0,
+        total_s: 0.0,
+    }
+}

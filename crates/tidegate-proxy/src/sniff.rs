@@ -1,0 +1,211 @@
+//! Reading a request's body up to a limit, and what it says about the work it asks for.
+//!
+//! A body within `limits.sniff_bytes` is buffered whole: it can be understood, and sent again. A larger one is routed by what its head
+//! says and streamed; nothing of it is parsed. OpenAI-shaped bodies must be JSON of bounded depth, else they are refused here: what we
+//! cannot read unambiguously is never forwarded as if we had.
+
+use crate::error::ProxyError;
+use crate::upload::Upload;
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::time::Duration;
+use tidegate_config::Limits;
+
+/// Deepest nesting of JSON that is taken.
+const MAX_DEPTH: usize = 128;
+/// Bytes of prompt per token, where no tokenizer is configured: the usual estimate for English text.
+const BYTES_PER_TOKEN: usize = 4;
+
+/// A body, read as far as it is wanted.
+pub(crate) enum Sniffed {
+    /// All of it.
+    Whole(Bytes),
+    /// The beginning of a body that goes on; can be sent once.
+    Streamed { first: Bytes, rest: Incoming, left: u64 },
+    /// A streamed body that was sent.
+    Sent,
+}
+
+impl Sniffed {
+    /// The body to send, for one attempt; `None` if it was streamed and cannot be had again.
+    pub(crate) fn upload(&mut self) -> Option<Upload> {
+        match self {
+            Self::Whole(bytes) if bytes.is_empty() => return Some(Upload::Empty),
+            Self::Whole(bytes) => return Some(Upload::Whole(Some(bytes.clone()))),
+            Self::Streamed { .. } | Self::Sent => {}
+        }
+        match std::mem::replace(self, Self::Sent) {
+            Self::Streamed { first, rest, left } => Some(Upload::Streamed { first: Some(first), rest, left }),
+            _ => None,
+        }
+    }
+
+    /// Bytes buffered.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Whole(bytes) => bytes.len(),
+            Self::Streamed { first, .. } => first.len(),
+            Self::Sent => 0,
+        }
+    }
+
+    /// Whether another attempt could send it.
+    pub(crate) fn is_replayable(&self) -> bool {
+        !matches!(self, Self::Sent)
+    }
+}
+
+/// Reads the body of a request.
+pub(crate) async fn read(headers: &HeaderMap, mut body: Incoming, limits: &Limits) -> Result<Sniffed, ProxyError> {
+    let declared = headers.get(http::header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+    if declared.is_some_and(|n| n > limits.max_body_bytes) {
+        return Err(too_large());
+    }
+    if body.is_end_stream() {
+        return Ok(Sniffed::Whole(Bytes::new()));
+    }
+    if declared.is_some_and(|n| n > limits.sniff_bytes as u64) {
+        return Ok(Sniffed::Streamed { first: Bytes::new(), rest: body, left: limits.max_body_bytes });
+    }
+    let mut first: Option<Bytes> = None;
+    let mut more = BytesMut::new();
+    while let Some(frame) = next_frame(&mut body, limits.header_timeout).await? {
+        let Ok(data) = frame.into_data() else { continue };
+        match (&first, more.is_empty()) {
+            (None, _) => first = Some(data),
+            (Some(begin), true) => {
+                more.extend_from_slice(begin);
+                more.extend_from_slice(&data);
+            }
+            (Some(_), false) => more.extend_from_slice(&data),
+        }
+        let size = more.len().max(first.as_ref().map_or(0, Bytes::len));
+        if size as u64 > limits.max_body_bytes {
+            return Err(too_large());
+        }
+        if size > limits.sniff_bytes {
+            let first = if more.is_empty() { first.unwrap_or_default() } else { more.freeze() };
+            return Ok(Sniffed::Streamed { left: limits.max_body_bytes - size as u64, first, rest: body });
+        }
+        if body.is_end_stream() {
+            break;
+        }
+    }
+    Ok(Sniffed::Whole(if more.is_empty() { first.unwrap_or_default() } else { more.freeze() }))
+}
+
+async fn next_frame(body: &mut Incoming, timeout: Duration) -> Result<Option<hyper::body::Frame<Bytes>>, ProxyError> {
+    match tokio::time::timeout(timeout, body.frame()).await {
+        Ok(None) => Ok(None),
+        Ok(Some(Ok(frame))) => Ok(Some(frame)),
+        Ok(Some(Err(_))) => Err(ProxyError::BadRequest {
+            code: "bad_body",
+            message: "the body broke off or is not framed as announced",
+            status: 400,
+        }),
+        Err(_) => Err(ProxyError::BadRequest {
+            code: "body_timeout",
+            message: "the body did not arrive in time",
+            status: 408,
+        }),
+    }
+}
+
+fn too_large() -> ProxyError {
+    ProxyError::BadRequest {
+        code: "body_too_large",
+        message: "the body is larger than limits.max_body_bytes",
+        status: 413,
+    }
+}
+
+/// What a JSON body says. Borrowed, parsed once.
+#[derive(Default)]
+pub(crate) struct Fields<'a> {
+    fields: HashMap<Cow<'a, str>, &'a RawValue>,
+}
+
+impl<'a> Fields<'a> {
+    /// Parses an object. `Err` if `body` is no JSON object of bounded depth.
+    pub(crate) fn parse(body: &'a [u8]) -> Result<Self, ProxyError> {
+        let wrong = |message| ProxyError::BadRequest { code: "invalid_json", message, status: 400 };
+        if std::str::from_utf8(body).is_err() {
+            return Err(wrong("the body is not UTF-8"));
+        }
+        if depth(body) > MAX_DEPTH {
+            return Err(wrong("the body's JSON is nested more than 128 levels deep"));
+        }
+        let fields = serde_json::from_slice(body).map_err(|_| wrong("the body is not a JSON object"))?;
+        Ok(Self { fields })
+    }
+
+    /// A text field.
+    pub(crate) fn text(&self, name: &str) -> Option<Cow<'a, str>> {
+        serde_json::from_str(self.fields.get(name)?.get()).ok()
+    }
+
+    /// A field as it stands in the body.
+    pub(crate) fn raw(&self, name: &str) -> Option<&'a str> {
+        self.fields.get(name).map(|v| v.get()).filter(|v| *v != "null")
+    }
+
+    /// Prompt tokens, estimated from the bytes of the prompt. `None` if there is none.
+    pub(crate) fn prompt_tokens(&self) -> Option<u32> {
+        let bytes: usize =
+            ["messages", "prompt", "input", "query"].iter().filter_map(|n| self.raw(n)).map(str::len).sum();
+        (bytes > 0).then(|| u32::try_from(bytes.div_ceil(BYTES_PER_TOKEN)).unwrap_or(u32::MAX))
+    }
+}
+
+/// Deepest nesting of brackets outside strings.
+fn depth(json: &[u8]) -> usize {
+    let (mut depth, mut deepest, mut in_text, mut escaped) = (0usize, 0, false, false);
+    for &b in json {
+        match (in_text, b) {
+            (true, _) if escaped => escaped = false,
+            (true, b'\\') => escaped = true,
+            (true, b'"') => in_text = false,
+            (false, b'"') => in_text = true,
+            (false, b'{' | b'[') => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            (false, b'}' | b']') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_openai_clients_send() {
+        let f = Fields::parse(
+            br#"{"model":"llama-3","stream":true,"messages":[{"role":"user","content":"hi"}],"max_tokens":5}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            (f.text("model").as_deref(), f.raw("stream"), f.prompt_tokens()),
+            (Some("llama-3"), Some("true"), Some(9))
+        );
+        assert_eq!(f.text("stream"), None);
+    }
+
+    #[test]
+    fn deep_or_broken_json_is_refused() {
+        let deep = format!("{{\"a\":{}1{}}}", "[".repeat(200), "]".repeat(200));
+        for body in [deep.as_bytes(), b"{\"a\":1", b"[1]", b"{\"a\":\"\xff\"}"] {
+            assert!(Fields::parse(body).is_err());
+        }
+        assert!(Fields::parse(br#"{"a":"[[[[\"[[[["}"#).is_ok());
+        assert_eq!(depth(br#"{"a":"[[[[\"[[[["}"#), 1);
+    }
+}

@@ -1,0 +1,83 @@
+//! The body of a request on its way up: buffered and replayable, or streamed with a bound.
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// A request body.
+pub(crate) enum Upload {
+    /// Nothing.
+    Empty,
+    /// All of it, as sniffed: can be sent again.
+    Whole(Option<Bytes>),
+    /// What was sniffed, then the rest as it comes: can be sent once.
+    Streamed {
+        first: Option<Bytes>,
+        rest: Incoming,
+        /// Bytes the rest may still have.
+        left: u64,
+    },
+}
+
+/// A body larger than `limits.max_body_bytes`, or one that broke off.
+#[derive(Debug)]
+pub(crate) enum UploadError {
+    TooLarge,
+    Broken(hyper::Error),
+}
+
+impl std::fmt::Display for UploadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TooLarge => f.write_str("the request's body is larger than limits.max_body_bytes"),
+            Self::Broken(e) => write!(f, "the request's body broke off: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for UploadError {}
+
+impl Body for Upload {
+    type Data = Bytes;
+    type Error = UploadError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+        match &mut *self {
+            Self::Empty => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
+            Self::Streamed { first: first @ Some(_), .. } => Poll::Ready(first.take().map(|b| Ok(Frame::data(b)))),
+            Self::Streamed { rest, left, .. } => Pin::new(rest).poll_frame(cx).map(|frame| {
+                frame.map(|frame| {
+                    let frame = frame.map_err(UploadError::Broken)?;
+                    let size = frame.data_ref().map_or(0, |d| d.len() as u64);
+                    *left = left.checked_sub(size).ok_or(UploadError::TooLarge)?;
+                    Ok(frame)
+                })
+            }),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty | Self::Whole(None) => true,
+            Self::Whole(Some(_)) | Self::Streamed { first: Some(_), .. } => false,
+            Self::Streamed { rest, .. } => rest.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty | Self::Whole(None) => SizeHint::with_exact(0),
+            Self::Whole(Some(bytes)) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Streamed { first, rest, .. } => {
+                let first = first.as_ref().map_or(0, |b| b.len() as u64);
+                match rest.size_hint().exact() {
+                    Some(n) => SizeHint::with_exact(first + n),
+                    None => SizeHint::default(),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Connections to endpoints: kept per core and endpoint, last used first, and driven by whoever uses them.
+//!
+//! The HTTP library's connection future is not spawned: it is polled from the task that waits for the answer or relays it, which saves
+//! a wake-up and a hop per event. An idle connection is polled by nobody, so on the way out of the pool it is polled once to see
+//! whether the endpoint has closed it.
+
+use crate::pool::EndpointHandle;
+use crate::upload::Upload;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, Connection, SendRequest};
+use hyper_util::rt::TokioIo;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tidegate_core::time::Instant;
+use tokio::net::TcpStream;
+
+/// A connection to one endpoint.
+pub(crate) struct Upstream {
+    sender: SendRequest<Upload>,
+    connection: Option<Connection<TokioIo<TcpStream>, Upload>>,
+    /// Whether it carried a request before.
+    pub(crate) reused: bool,
+}
+
+impl Upstream {
+    /// Opens a connection.
+    pub(crate) async fn connect(endpoint: &EndpointHandle, timeout: Duration) -> io::Result<Self> {
+        let open = async {
+            match endpoint.address {
+                Some(address) => TcpStream::connect(address).await,
+                None => TcpStream::connect(&endpoint.authority).await,
+            }
+        };
+        let socket =
+            tokio::time::timeout(timeout, open).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        socket.set_nodelay(true)?;
+        let (sender, connection) = http1::Builder::new()
+            .preserve_header_case(false)
+            .handshake(TokioIo::new(socket))
+            .await
+            .map_err(io::Error::other)?;
+        Ok(Self { sender, connection: Some(connection), reused: false })
+    }
+
+    /// Sends a request and waits for the head of its answer, driving the connection meanwhile.
+    pub(crate) async fn send(&mut self, request: http::Request<Upload>) -> hyper::Result<http::Response<Incoming>> {
+        let mut answer = std::pin::pin!(self.sender.send_request(request));
+        let connection = &mut self.connection;
+        poll_fn(|cx| {
+            drive(connection, cx);
+            answer.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    /// Moves bytes in both directions as far as they go.
+    pub(crate) fn drive(&mut self, cx: &mut Context<'_>) {
+        drive(&mut self.connection, cx);
+    }
+
+    /// Whether another request can be sent on it now.
+    fn is_ready(&mut self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        drive(&mut self.connection, &mut cx);
+        self.connection.is_some() && self.sender.is_ready()
+    }
+}
+
+fn drive(connection: &mut Option<Connection<TokioIo<TcpStream>, Upload>>, cx: &mut Context<'_>) {
+    if let Some(live) = connection
+        && let Poll::Ready(_) = Pin::new(live).poll(cx)
+    {
+        // How it ended reaches the request through its own channel.
+        *connection = None;
+    }
+}
+
+/// Idle connections of one core: by pool and endpoint.
+#[derive(Default)]
+pub(crate) struct Idle {
+    pools: Vec<Vec<Vec<(Upstream, Instant)>>>,
+}
+
+impl Idle {
+    /// Room for pools of these sizes.
+    pub(crate) fn new(sizes: impl Iterator<Item = usize>) -> Self {
+        Self { pools: sizes.map(|n| (0..n).map(|_| Vec::new()).collect()).collect() }
+    }
+
+    /// The connection used last, if one is alive.
+    pub(crate) fn take(&mut self, pool: usize, endpoint: usize) -> Option<Upstream> {
+        let idle = self.pools.get_mut(pool)?.get_mut(endpoint)?;
+        while let Some((mut upstream, _)) = idle.pop() {
+            if upstream.is_ready() {
+                return Some(upstream);
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection whose answer is complete.
+    pub(crate) fn put(&mut self, pool: usize, endpoint: usize, mut upstream: Upstream, now: Instant, most: usize) {
+        let Some(idle) = self.pools.get_mut(pool).and_then(|p| p.get_mut(endpoint)) else { return };
+        if upstream.is_ready() && idle.len() < most {
+            upstream.reused = true;
+            idle.push((upstream, now));
+        }
+    }
+
+    /// Closes what has been idle for longer than `timeout` of its pool, oldest first.
+    pub(crate) fn sweep(&mut self, now: Instant, timeout: impl Fn(usize) -> Duration) {
+        for (place, pool) in self.pools.iter_mut().enumerate() {
+            let timeout = timeout(place);
+            for idle in pool {
+                idle.retain_mut(|(upstream, since)| now.since(*since) < timeout && upstream.is_ready());
+            }
+        }
+    }
+}

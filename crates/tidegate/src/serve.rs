@@ -1,0 +1,63 @@
+//! `tidegate serve`: the gateway.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_config::Config;
+use tidegate_proxy::Gateway;
+
+/// Run the gateway
+///
+/// Ends on SIGTERM or Ctrl-C: it stops accepting, lets open requests end, and exits 0 if all did within `--drain`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  tidegate serve -c examples/three-engines.yaml\n  tidegate check -c gateway.yaml && tidegate serve -c gateway.yaml --drain 60"
+)]
+pub(crate) struct Args {
+    /// The config file
+    #[arg(short, long, value_name = "FILE")]
+    config: PathBuf,
+    /// Longest time in seconds that open requests get to end after a stop
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    drain: u64,
+}
+
+/// Runs until a signal.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let (config, warnings) = match Config::load(&args.config) {
+        Ok(loaded) => loaded,
+        Err(problems) => {
+            let mut err = std::io::stderr().lock();
+            for problem in &problems {
+                writeln!(err, "{problem}")?;
+            }
+            return Ok(ExitCode::from(1));
+        }
+    };
+    for warning in &warnings {
+        writeln!(std::io::stderr(), "{warning}")?;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(serve(&config, Duration::from_secs(args.drain)))
+}
+
+async fn serve(config: &Config, drain: Duration) -> anyhow::Result<ExitCode> {
+    struct Nowhere;
+    impl tidegate_telemetry::Sink for Nowhere {
+        fn on_record(&self, _record: &tidegate_telemetry::Record) {}
+    }
+    let gateway = Gateway::start(config, Arc::new(Nowhere))?;
+    for address in gateway.addresses() {
+        writeln!(std::io::stderr(), "listening on http://{address}")?;
+    }
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        done = tokio::signal::ctrl_c() => done?,
+    }
+    let all_ended = gateway.stop(drain).await;
+    Ok(ExitCode::from(u8::from(!all_ended)))
+}
