@@ -26,7 +26,7 @@ impl Pace {
     /// nanosecond more than the exact value, so that a driver that wakes then finds the event due.
     fn outer(&self, inner: Instant) -> Option<Instant> {
         if self.speed <= 0.0 {
-            return (inner <= self.inner0).then_some(self.outer0);
+            return None;
         }
         if self.speed == 1.0 {
             return Some(self.outer0 + inner.since(self.inner0));
@@ -86,6 +86,10 @@ impl EngineModel for Engine {
     }
 
     fn advance(&mut self, now: Instant, out: &mut Vec<Emission>) {
+        // Standing still, nothing comes out, not even an answer that takes no time.
+        if self.pace.speed <= 0.0 {
+            return;
+        }
         let first = out.len();
         self.model.advance(self.pace.inner(now), out);
         for e in out.iter_mut().skip(first) {
@@ -146,5 +150,19 @@ mod tests {
         assert_eq!(e.next_event_at().map(ms), Some(60_100), "0.05 s were left, at half the pace");
         e.advance(Instant::from_secs_f64(61.3), &mut out);
         assert_eq!(out.last().map(|x| (ms(x.at), x.what)), Some((61_300, Emitted::Done { tokens: 10 })));
+    }
+
+    #[test]
+    fn a_hung_engine_that_takes_no_time_still_hangs() {
+        let params = FixedParams { delay_s: 0.0, ..FixedParams::default() };
+        let mut e = Engine::new(Box::new(Fixed::new(params, Detail::EveryToken)), 1.0);
+        e.set_slowdown(Instant::from_secs_f64(1.0), f64::INFINITY);
+        e.arrive(Instant::from_secs_f64(2.0), &REQUEST);
+        let mut out = Vec::new();
+        e.advance(Instant::from_secs_f64(3.0), &mut out);
+        assert!(out.is_empty() && e.next_event_at().is_none());
+        e.set_slowdown(Instant::from_secs_f64(4.0), 1.0);
+        e.advance(Instant::from_secs_f64(4.0), &mut out);
+        assert_eq!(out.len(), 11, "ten tokens and the end");
     }
 }

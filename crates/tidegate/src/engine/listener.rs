@@ -11,7 +11,7 @@ use std::time::Duration;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use socket2::{Domain, SockRef, Socket, Type};
 use tidegate_sim::fault::FaultKind;
 use tokio::net::{TcpListener, TcpStream};
@@ -78,7 +78,8 @@ async fn serve_connection(shared: Rc<Shared>, stream: TcpStream) {
     let reset = Rc::new(Cell::new(false));
     let io = Resettable { io: TokioIo::new(stream), reset: reset.clone() };
     let service = service_fn(|request| routes::answer(shared.clone(), request));
-    let connection = http1::Builder::new().timer(TokioTimer::new()).serve_connection(io, service);
+    // No limit on idle time: a gateway's pooled connection must not end for a reason that no fault was set for.
+    let connection = http1::Builder::new().header_read_timeout(None).serve_connection(io, service);
     let mut connection = std::pin::pin!(connection);
     loop {
         let changed = shared.fault_changed.notified();

@@ -19,10 +19,17 @@ const HEADER: [&str; 8] = [
     "share",
 ];
 
+/// Columns below which cells are not wrapped.
+const NARROW: u16 = 90;
+
 /// One line per report.
 pub fn table(reports: &[Report]) -> String {
     let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic).set_header(HEADER);
+    table.load_style(UTF8_FULL_CONDENSED).set_header(HEADER);
+    // On a narrow terminal lines that the terminal wraps are easier to read than cells of one digit a line.
+    if table.width().is_some_and(|columns| columns >= NARROW) {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+    }
     for r in reports {
         let shares: Vec<String> = r.shares().iter().map(|(name, x)| format!("{name} {:.0} %", x * 100.0)).collect();
         table.add_row([
