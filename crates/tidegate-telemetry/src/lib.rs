@@ -2,6 +2,19 @@
 //!
 //! Telemetry never decides. Nothing here is read by a decision, and a lost record changes no request.
 
+mod counters;
+mod exposition;
+mod families;
+mod histogram;
+mod log;
+mod outcomes;
+mod recent;
 mod record;
+mod telemetry;
 
+pub use exposition::Exposition;
+pub use families::{Family, FamilyKind, docs, family};
+pub use log::{LogError, init as init_log};
+pub use recent::{Kept, RECENT_RECORDS};
 pub use record::{Record, Sink};
+pub use telemetry::Telemetry;

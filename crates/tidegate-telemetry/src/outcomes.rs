@@ -1,0 +1,69 @@
+//! The words that may stand in the `outcome` label: a closed list, so that no client can make series.
+
+/// Words a record's `outcome` may be counted as; the last two are for what is not listed.
+pub(crate) const OUTCOMES: [&str; 27] = [
+    "success",
+    "client_error",
+    "cancelled",
+    "throttled",
+    "connect",
+    "reset",
+    "first_byte_timeout",
+    "status",
+    "truncated",
+    "stalled",
+    "no_route",
+    "no_endpoint",
+    "all_weights_zero",
+    "no_healthy_endpoint",
+    "endpoint_limit_exceeded",
+    "pool_overloaded",
+    "retry_budget_exhausted",
+    "all_endpoints_failed",
+    "endpoint_unreachable",
+    "endpoint_reset",
+    "endpoint_timeout",
+    "endpoint_stalled",
+    "endpoint_failed",
+    "request_timeout",
+    "body_too_large",
+    BAD_REQUEST,
+    "other",
+];
+
+/// Every request that was refused for its own fault and has no word of its own.
+const BAD_REQUEST: &str = "bad_request";
+
+/// The place of an outcome in [`OUTCOMES`]; `status` decides about a word that is not there.
+pub(crate) fn place(outcome: &str, status: u16) -> usize {
+    let find = |word: &str| OUTCOMES.iter().position(|&o| o == word);
+    let fallback = || if (400..500).contains(&status) { find(BAD_REQUEST) } else { None };
+    find(outcome).or_else(fallback).unwrap_or(OUTCOMES.len() - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::outcome::{Failure, Verdict};
+    use tidegate_core::pool::Shed;
+
+    #[test]
+    fn every_word_of_core_has_its_place() {
+        use Shed::{AllWeightsZero, EndpointLimit, Exhausted, NoEndpoint, NoHealthyEndpoint, Overloaded, RetryBudget};
+        let sheds = [NoEndpoint, AllWeightsZero, NoHealthyEndpoint, EndpointLimit, Overloaded, RetryBudget, Exhausted];
+        use Failure::{Connect, FirstByteTimeout, Reset, Stalled, Status, Truncated};
+        let failures = [Connect, Reset, FirstByteTimeout, Status, Truncated, Stalled].map(Verdict::Failed);
+        let verdicts =
+            [Verdict::Success, Verdict::ClientError, Verdict::Cancelled, Verdict::Throttled { retry_after: None }];
+        let words = sheds.iter().map(|s| s.code()).chain(failures.into_iter().chain(verdicts).map(|v| v.as_str()));
+        for word in words {
+            assert_eq!(OUTCOMES[place(word, 503)], word);
+        }
+    }
+
+    #[test]
+    fn an_unknown_word_makes_no_series() {
+        assert_eq!(OUTCOMES[place("bad_chunk", 400)], "bad_request");
+        assert_eq!(OUTCOMES[place("something new", 502)], "other");
+    }
+}
