@@ -88,7 +88,7 @@ impl Config {
 }
 
 enum Command {
-    Fault(Fault),
+    Fault(Fault, std::sync::mpsc::Sender<()>),
     Stats(std::sync::mpsc::Sender<Value>),
 }
 
@@ -111,10 +111,11 @@ impl RunningEngine {
         format!("http://{}", self.address)
     }
 
-    /// Switches a fault on, or off with kind `none`; as `POST /fault` does, but in this process.
+    /// Switches a fault on, or off with kind `none`; as `POST /fault` does, but in this process. It is on when this returns.
     pub fn set_fault(&self, fault: Fault) {
-        if let Some(commands) = &self.commands {
-            let _ = commands.send(Command::Fault(fault));
+        let (reply, on) = std::sync::mpsc::channel();
+        if self.commands.as_ref().is_some_and(|c| c.send(Command::Fault(fault, reply)).is_ok()) {
+            let _ = on.recv();
         }
     }
 
@@ -171,7 +172,10 @@ async fn run_engine(
     tokio::task::spawn_local(listener::serve_control(shared.clone(), control));
     while let Some(command) = inbox.recv().await {
         match command {
-            Command::Fault(fault) => shared.set_fault(fault),
+            Command::Fault(fault, reply) => {
+                shared.set_fault(fault).await;
+                let _ = reply.send(());
+            }
             Command::Stats(reply) => {
                 let _ = reply.send(control::stats(&shared));
             }

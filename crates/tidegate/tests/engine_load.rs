@@ -149,7 +149,6 @@ fn faults_come_and_go() {
     let one = Plan { stream: true, ..plan(&engine, closed(1, 20, 10)) };
     let errors = |fault: Fault| {
         engine.set_fault(fault);
-        wait_for(&engine, |_| true);
         let report = run(&one);
         (report.succeeded, report.errors.keys().cloned().collect::<Vec<_>>())
     };

@@ -49,7 +49,7 @@ async fn set_fault(shared: &Shared, request: Request<Incoming>) -> Response<Engi
     let parsed = serde_json::from_slice::<Fault>(&body.to_bytes()).map_err(|e| e.to_string());
     match parsed.and_then(|fault| fault.check().map(|()| fault)) {
         Ok(new) => {
-            shared.set_fault(new);
+            shared.set_fault(new).await;
             respond(StatusCode::OK, &fault(shared))
         }
         Err(problem) => {

@@ -16,7 +16,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 use tidegate_sim::fault::FaultKind;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::state::Shared;
+use super::state::{OpenConnection, Shared};
 use super::{control, routes};
 
 /// Connections that may wait to be accepted.
@@ -40,9 +40,10 @@ pub(super) async fn serve_users(shared: Rc<Shared>, listener: std::net::TcpListe
     let mut listener = Some(TcpListener::from_std(listener)?);
     loop {
         let changed = shared.fault_changed.notified();
-        let kind = shared.fault_kind();
+        let (kind, change) = (shared.fault_kind(), shared.fault_changes());
         if kind == FaultKind::Refuse {
             listener = None;
+            shared.on_listener_follows(change);
             changed.await;
             continue;
         }
@@ -53,6 +54,7 @@ pub(super) async fn serve_users(shared: Rc<Shared>, listener: std::net::TcpListe
             }
             continue;
         };
+        shared.on_listener_follows(change);
         tokio::select! {
             () = changed => {}
             accepted = open.accept() => match accepted {
@@ -71,10 +73,12 @@ fn on_accepted(shared: &Rc<Shared>, stream: TcpStream, kind: FaultKind) {
         let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
         return;
     }
-    tokio::task::spawn_local(serve_connection(shared.clone(), stream));
+    tokio::task::spawn_local(serve_connection(shared.clone(), OpenConnection::new(shared), stream));
 }
 
-async fn serve_connection(shared: Rc<Shared>, stream: TcpStream) {
+/// `open` comes before `stream` so that the connection is closed by the time it counts as closed.
+async fn serve_connection(shared: Rc<Shared>, open: OpenConnection, stream: TcpStream) {
+    let _open = open;
     let reset = Rc::new(Cell::new(false));
     let io = Resettable { io: TokioIo::new(stream), reset: reset.clone() };
     let service = service_fn(|request| routes::answer(shared.clone(), request));

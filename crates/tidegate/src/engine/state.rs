@@ -33,8 +33,18 @@ pub(super) struct Shared {
     pub(super) model_changed: Notify,
     /// Told when a fault was set or ended.
     pub(super) fault_changed: Notify,
+    /// Changes of the fault so far, and how many of them the listener has followed.
+    fault_changes: Cell<u64>,
+    listener_follows: Cell<u64>,
+    /// Connections of users that are open.
+    connections: Cell<usize>,
+    /// Told when the listener follows or a connection closes.
+    settled: Notify,
     state: RefCell<State>,
 }
+
+/// Longest wait for a fault to take effect; only an address that somebody else took in the meantime needs it.
+const SETTLE: std::time::Duration = std::time::Duration::from_secs(1);
 
 struct State {
     model: Engine,
@@ -99,6 +109,10 @@ impl Shared {
             clock: Clock::start(),
             model_changed: Notify::new(),
             fault_changed: Notify::new(),
+            fault_changes: Cell::new(0),
+            listener_follows: Cell::new(0),
+            connections: Cell::new(0),
+            settled: Notify::new(),
             state: RefCell::new(state),
         }
     }
@@ -115,7 +129,7 @@ impl Shared {
         }
         state.advance(now);
         if ended {
-            self.fault_changed.notify_waiters();
+            self.on_fault_changed();
         }
         match (state.model.next_event_at(), state.fault_ends) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -123,12 +137,40 @@ impl Shared {
         }
     }
 
-    /// Switches a fault on (or off, with kind `none`).
-    pub(super) fn set_fault(&self, fault: Fault) {
+    /// Switches a fault on (or off, with kind `none`); when it returns, connections are refused, closed or accepted accordingly.
+    pub(super) async fn set_fault(&self, fault: Fault) {
         self.pump();
         self.state.borrow_mut().set_fault(self.clock.now(), fault);
-        self.fault_changed.notify_waiters();
+        self.on_fault_changed();
         self.model_changed.notify_one();
+        let settled = async {
+            loop {
+                let told = self.settled.notified();
+                let closes = matches!(self.fault_kind(), FaultKind::Refuse | FaultKind::Reset);
+                let followed = self.listener_follows.get() >= self.fault_changes.get();
+                if followed && (!closes || self.connections.get() == 0) {
+                    return;
+                }
+                told.await;
+            }
+        };
+        let _ = tokio::time::timeout(SETTLE, settled).await;
+    }
+
+    fn on_fault_changed(&self) {
+        self.fault_changes.set(self.fault_changes.get() + 1);
+        self.fault_changed.notify_waiters();
+    }
+
+    /// How many times the fault has changed; what the listener says it follows.
+    pub(super) fn fault_changes(&self) -> u64 {
+        self.fault_changes.get()
+    }
+
+    /// The listener behaves as the fault's change number `change` wants.
+    pub(super) fn on_listener_follows(&self, change: u64) {
+        self.listener_follows.set(change);
+        self.settled.notify_waiters();
     }
 
     /// The fault that is on, and for how much longer, seconds.
@@ -200,6 +242,24 @@ impl State {
         self.fault = fault;
         self.fault_ends = fault.ends_at(now);
         self.model.set_slowdown(now, fault.slowdown());
+    }
+}
+
+/// A user's connection, counted while it is open.
+pub(super) struct OpenConnection(Rc<Shared>);
+
+impl OpenConnection {
+    /// Counts a connection in.
+    pub(super) fn new(shared: &Rc<Shared>) -> Self {
+        shared.connections.set(shared.connections.get() + 1);
+        Self(shared.clone())
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.connections.set(self.0.connections.get() - 1);
+        self.0.settled.notify_waiters();
     }
 }
 
