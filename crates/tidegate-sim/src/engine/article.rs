@@ -1,4 +1,4 @@
-//! The three-server model of the article: response time and rejects follow a load that mostly others cause.
+//! The engines of the article (its three-server model): response time and rejects follow a load that mostly others cause.
 //!
 //! u = clip(b + k n, 0, 1) with background b and own in-flight n; a request takes 0.1 + 0.9 u seconds, fixed when it is admitted;
 //! u > 0.9 rejects at once with 503 `overloaded`. Idealised on purpose: for claims about language models use [`super::llm`].
@@ -66,7 +66,7 @@ impl ArticleParams {
     }
 }
 
-/// One server of the article.
+/// One engine of the article.
 #[derive(Debug)]
 pub struct Article {
     params: ArticleParams,
@@ -78,7 +78,7 @@ pub struct Article {
 }
 
 impl Article {
-    /// An idle server whose background path follows from `rng`.
+    /// An idle engine whose background path follows from `rng`.
     pub fn new(params: ArticleParams, detail: Detail, rng: Rng) -> Self {
         let background = Background::new(params.background, rng);
         Self { params, background, running: Timeline::new(detail), next_id: 0, prompt_tokens: 0, generation_tokens: 0 }
@@ -139,7 +139,7 @@ mod tests {
     const REQUEST: EngineRequest =
         EngineRequest { prompt_tokens: 1, cached_tokens: 0, output_tokens: 1, stream: false };
 
-    /// A server whose background is nailed to `level`.
+    /// An engine whose background is nailed to `level`.
     fn nailed(level: f64, load_per_request: f64) -> Article {
         let background =
             BackgroundParams { sv: 0.0, low: level, high: level, surge_rate: 0.0, ..BackgroundParams::default() };

@@ -15,7 +15,7 @@ const BACKGROUND_STREAM: u64 = 1;
 pub enum EngineSpec {
     /// A delay per request.
     Fixed(FixedParams),
-    /// The article's server (`--model load`).
+    /// The article's engine (`--model load`).
     Load(ArticleParams),
     /// Continuous batching.
     Llm(LlmParams),
