@@ -1,1 +1,19 @@
-//! What is polled: health checks and status pages.
+//! What is polled: active health checks and status pages.
+//!
+//! One task per endpoint and source, each a loop that asks, tells the pool, and waits; so an endpoint never has two questions of the
+//! same kind outstanding, however slow it is. This crate draws no conclusion: thresholds, staleness and degradation are core's.
+//!
+//! The tasks run on the runtime they are started on. That should not be one that serves requests: a saturated data plane must not make
+//! engines look dead (a known way to lose a fleet).
+
+mod check;
+mod client;
+mod dial;
+mod miss;
+mod pace;
+mod status;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+pub use watch::{Clock, Tell, Watch, watch};

@@ -1,0 +1,110 @@
+//! A small HTTP/1.1 client for one endpoint: GET only, one kept connection, bounded answers.
+//!
+//! Not the data plane's client: probes share no connection, no pool and no limit with requests, so that they measure the engine and not
+//! the gateway's own queue.
+
+use crate::dial::Dial;
+use crate::miss::Miss;
+use bytes::Bytes;
+use http::header::{ACCEPT, HOST, USER_AGENT};
+use http::{HeaderValue, Request, Response};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use std::sync::Arc;
+use tidegate_config::EndpointUrl;
+use tokio::task::JoinHandle;
+
+/// Bound on the head of an answer, in bytes.
+const LIMIT_HEAD_BYTES: usize = 16 << 10;
+
+/// Asks one endpoint, one question at a time.
+pub(crate) struct Client<D> {
+    dial: Arc<D>,
+    url: EndpointUrl,
+    host: HeaderValue,
+    kept: Option<Connection>,
+}
+
+/// An open connection and the task that drives it.
+struct Connection {
+    sender: SendRequest<Empty<Bytes>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // Without this a connection whose answer never comes would outlive the question.
+        self.task.abort();
+    }
+}
+
+impl<D: Dial> Client<D> {
+    pub(crate) fn new(dial: Arc<D>, url: EndpointUrl) -> Self {
+        // An authority of letters, digits, dots and brackets is always a header value.
+        let host = HeaderValue::try_from(url.authority()).unwrap_or(HeaderValue::from_static("localhost"));
+        Self { dial, url, host, kept: None }
+    }
+
+    pub(crate) fn url(&self) -> &EndpointUrl {
+        &self.url
+    }
+
+    /// Opens a connection and closes it.
+    pub(crate) async fn knock(&self) -> Result<(), Miss> {
+        self.dial.dial(&self.url).await.map(drop).map_err(Miss::Connect)
+    }
+
+    /// The head of the answer to a GET of `path`. Dropping the future closes the connection.
+    pub(crate) async fn head(&mut self, path: &str) -> Result<Response<Incoming>, Miss> {
+        if let Some(mut connection) = self.kept.take() {
+            // The engine may have closed an idle connection at any moment; that says nothing about its health. A fresh one decides.
+            if connection.sender.ready().await.is_ok()
+                && let Ok(response) = connection.sender.send_request(self.request(path)?).await
+            {
+                self.kept = Some(connection);
+                return Ok(response);
+            }
+        }
+        let mut connection = self.connect().await?;
+        let response = connection.sender.send_request(self.request(path)?).await.map_err(Miss::Http)?;
+        self.kept = Some(connection);
+        Ok(response)
+    }
+
+    /// The body of an answer, at most `limit_bytes` of it. A connection whose answer was not read to its end is not used again.
+    pub(crate) async fn body(&mut self, body: Incoming, limit_bytes: usize) -> Result<Bytes, Miss> {
+        let connection = self.kept.take();
+        let whole = Limited::new(body, limit_bytes).collect().await.map_err(|error| match error.downcast() {
+            Ok(error) => Miss::Http(*error),
+            Err(_) => Miss::TooLarge(limit_bytes),
+        })?;
+        self.kept = connection;
+        Ok(whole.to_bytes())
+    }
+
+    /// Closes the connection, if one is open.
+    pub(crate) fn close(&mut self) {
+        self.kept = None;
+    }
+
+    fn request(&self, path: &str) -> Result<Request<Empty<Bytes>>, Miss> {
+        let request = Request::get(path)
+            .header(HOST, &self.host)
+            .header(USER_AGENT, concat!("tidegate/", env!("CARGO_PKG_VERSION")))
+            .header(ACCEPT, "*/*")
+            .body(Empty::new());
+        // The config takes only paths that are paths; were one not, the endpoint could not be asked.
+        request.map_err(|error| Miss::Connect(std::io::Error::new(std::io::ErrorKind::InvalidInput, error)))
+    }
+
+    async fn connect(&self) -> Result<Connection, Miss> {
+        let io = self.dial.dial(&self.url).await.map_err(Miss::Connect)?;
+        let handshake = http1::Builder::new().max_buf_size(LIMIT_HEAD_BYTES).handshake(TokioIo::new(io)).await;
+        let (sender, driver) = handshake.map_err(Miss::Http)?;
+        // Its error comes out at the sender, where somebody asks.
+        let task = tokio::spawn(async move { drop(driver.await) });
+        Ok(Connection { sender, task })
+    }
+}

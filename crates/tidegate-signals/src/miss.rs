@@ -1,0 +1,29 @@
+//! Why a check or a poll failed, in words for the log.
+
+use std::{fmt, io};
+
+/// Why there was no good answer.
+#[derive(Debug)]
+pub(crate) enum Miss {
+    Connect(io::Error),
+    Http(hyper::Error),
+    Timeout,
+    Status(u16),
+    TooLarge(usize),
+    NotJson(serde_json::Error),
+    NoNumber,
+}
+
+impl fmt::Display for Miss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(error) => write!(f, "cannot connect: {error}"),
+            Self::Http(error) => write!(f, "no valid HTTP answer: {error}"),
+            Self::Timeout => f.write_str("no answer in time"),
+            Self::Status(status) => write!(f, "status {status}"),
+            Self::TooLarge(limit_bytes) => write!(f, "the answer is longer than {limit_bytes} bytes"),
+            Self::NotJson(error) => write!(f, "the answer is not the JSON object expected: {error}"),
+            Self::NoNumber => f.write_str("the answer has none of response_time, current_load, cpu, gpu, memory"),
+        }
+    }
+}
