@@ -7,7 +7,9 @@ use crate::pool::PoolHandle;
 use crate::sniff::Sniffed;
 use crate::upload::UploadError;
 use crate::upstream::Upstream;
+use bytes::Bytes;
 use http::{HeaderMap, Method, Uri};
+use http_body::Frame;
 use hyper::body::Incoming;
 use std::error::Error;
 use std::sync::Arc;
@@ -33,6 +35,8 @@ pub(crate) struct Asked {
 /// An answer whose head has arrived.
 pub(crate) struct Answer {
     pub(crate) head: http::response::Parts,
+    /// The first piece of a stream, which is waited for: only then has the answer begun, and until then it can be had elsewhere.
+    pub(crate) first: Option<Frame<Bytes>>,
     pub(crate) body: Incoming,
     pub(crate) upstream: Upstream,
     pub(crate) lease: Lease,
@@ -45,6 +49,13 @@ pub(crate) struct Way {
     pub(crate) reason: String,
     pub(crate) attempted: Vec<EndpointId>,
     pub(crate) attempts: u32,
+}
+
+/// An answer that has begun.
+struct Begun {
+    upstream: Upstream,
+    response: http::Response<Incoming>,
+    first: Option<Frame<Bytes>>,
 }
 
 /// One attempt that came to nothing.
@@ -84,12 +95,12 @@ pub(crate) async fn exchange(
         way.attempts += 1;
         way.reason = reason(last.map(|(_, f)| f), rule, detail);
         let failure = match attempt(core, pool, asked, endpoint).await {
-            Ok((upstream, response)) => {
+            Ok(Begun { upstream, response, first }) => {
                 let (head, body) = response.into_parts();
                 // A trial is ours, not the client's: it must not pay for our curiosity.
                 let retry = lease.is_trial() && is_failure(&head) && asked.body.is_replayable();
                 if !retry {
-                    return Ok(Answer { head, body, upstream, lease });
+                    return Ok(Answer { head, first, body, upstream, lease });
                 }
                 Failure::Status
             }
@@ -142,17 +153,29 @@ pub(crate) fn verdict(status: http::StatusCode, headers: &HeaderMap) -> Verdict 
     }
 }
 
-async fn attempt(
-    core: &Core,
-    pool: &PoolHandle,
-    asked: &mut Asked,
-    endpoint: EndpointId,
-) -> Result<(Upstream, http::Response<Incoming>), Miss> {
+async fn attempt(core: &Core, pool: &PoolHandle, asked: &mut Asked, endpoint: EndpointId) -> Result<Begun, Miss> {
     let limit = pool.settings().timeouts.first_byte.unwrap_or(Duration::MAX / 4);
-    match timeout(limit, send(core, pool, asked, endpoint)).await {
+    match timeout(limit, begin(core, pool, asked, endpoint)).await {
         Ok(result) => result,
         Err(_) => Err(Miss::Endpoint(Failure::FirstByteTimeout)),
     }
+}
+
+/// Sends, and waits until the answer has begun: for a stream that is its first event, as engines send its head at once.
+async fn begin(core: &Core, pool: &PoolHandle, asked: &mut Asked, endpoint: EndpointId) -> Result<Begun, Miss> {
+    let (mut upstream, mut response) = send(core, pool, asked, endpoint).await?;
+    let is_stream = response.status().is_success() && is_event_stream(response.headers());
+    let first = if is_stream {
+        upstream.first_frame(response.body_mut()).await.map_err(|_| Miss::Endpoint(Failure::Reset))?
+    } else {
+        None
+    };
+    Ok(Begun { upstream, response, first })
+}
+
+/// Whether an answer is a stream of server-sent events.
+pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
+    headers.get(http::header::CONTENT_TYPE).is_some_and(|v| v.as_bytes().starts_with(b"text/event-stream"))
 }
 
 async fn send(

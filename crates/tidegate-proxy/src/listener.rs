@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 /// Connections waiting to be accepted, per socket.
 const BACKLOG: i32 = 4096;
 /// What a client over `limits.max_connections` reads.
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: 135\r\nconnection: close\r\nretry-after: 1\r\n\r\n{\"error\":{\"message\":\"too many connections (limits.max_connections)\",\"type\":\"overloaded_error\",\"param\":null,\"code\":\"too_many_connections\"}}";
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: 138\r\nconnection: close\r\nretry-after: 1\r\n\r\n{\"error\":{\"message\":\"too many connections (limits.max_connections)\",\"type\":\"overloaded_error\",\"param\":null,\"code\":\"too_many_connections\"}}";
 
 /// Binds one socket of `address`.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {

@@ -30,6 +30,8 @@ pub(crate) enum Download {
 
 /// An answer being relayed.
 pub(crate) struct Relay {
+    /// A piece that came before the relay did.
+    first: Option<Frame<Bytes>>,
     body: Incoming,
     upstream: Option<Upstream>,
     end: Option<End>,
@@ -39,6 +41,8 @@ pub(crate) struct Relay {
     total_at: Option<Instant>,
     last_frame: Instant,
     timer: Option<Pin<Box<Sleep>>>,
+    /// What has to be told once all before it is written: an error at once would take back what the library still holds.
+    failing: Option<Failure>,
 }
 
 /// What has to happen once, at the end.
@@ -76,11 +80,13 @@ impl End {
 }
 
 impl Relay {
-    pub(crate) fn new(body: Incoming, upstream: Upstream, end: End) -> Self {
+    pub(crate) fn new(first: Option<Frame<Bytes>>, body: Incoming, upstream: Upstream, end: End) -> Self {
         let timeouts = &end.lease.pool().settings().timeouts;
         let (between, total_at) = (timeouts.between_tokens, timeouts.total.map(|t| end.arrived + t));
         let (is_stream, last_frame) = (end.record.stream, end.core.shared.clock.now());
         let mut relay = Self {
+            first,
+            failing: None,
             body,
             upstream: Some(upstream),
             end: Some(end),
@@ -90,7 +96,7 @@ impl Relay {
             last_frame,
             timer: None,
         };
-        if relay.body.is_end_stream() {
+        if relay.first.is_none() && relay.body.is_end_stream() {
             relay.complete();
         }
         relay
@@ -123,7 +129,13 @@ impl Relay {
         end.finish(verdict);
     }
 
-    fn fail(&mut self, failure: Failure) -> BrokenOff {
+    /// Gives the library one turn to write what it holds; the error comes at the next.
+    fn fail(&mut self, failure: Failure, cx: &mut Context<'_>) {
+        self.failing = Some(failure);
+        cx.waker().wake_by_ref();
+    }
+
+    fn broken(&mut self, failure: Failure) -> BrokenOff {
         self.upstream = None;
         if let Some(end) = self.end.take() {
             end.finish(Verdict::Failed(failure));
@@ -161,6 +173,13 @@ impl Drop for Relay {
 
 impl Relay {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        if let Some(failure) = self.failing.take() {
+            return Poll::Ready(Some(Err(self.broken(failure))));
+        }
+        if let Some(frame) = self.first.take() {
+            self.on_frame(&frame);
+            return Poll::Ready(Some(Ok(frame)));
+        }
         let mut driven = false;
         loop {
             match Pin::new(&mut self.body).poll_frame(cx) {
@@ -168,7 +187,10 @@ impl Relay {
                     self.on_frame(&frame);
                     return Poll::Ready(Some(Ok(frame)));
                 }
-                Poll::Ready(Some(Err(_))) => return Poll::Ready(Some(Err(self.fail(Failure::Truncated)))),
+                Poll::Ready(Some(Err(_))) => {
+                    self.fail(Failure::Truncated, cx);
+                    return Poll::Pending;
+                }
                 Poll::Ready(None) => {
                     self.complete();
                     return Poll::Ready(None);
@@ -182,10 +204,10 @@ impl Relay {
                 }
             }
         }
-        match self.poll_time(cx) {
-            Poll::Ready(failure) => Poll::Ready(Some(Err(self.fail(failure)))),
-            Poll::Pending => Poll::Pending,
+        if let Poll::Ready(failure) = self.poll_time(cx) {
+            self.fail(failure, cx);
         }
+        Poll::Pending
     }
 }
 
@@ -203,14 +225,17 @@ impl Body for Download {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Own(bytes) => bytes.is_none(),
-            Self::Relayed(relay) => relay.end.is_none() || relay.body.is_end_stream(),
+            Self::Relayed(relay) => relay.first.is_none() && (relay.end.is_none() || relay.body.is_end_stream()),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Own(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
-            Self::Relayed(relay) => relay.body.size_hint(),
+            Self::Relayed(relay) => {
+                let first = relay.first.as_ref().and_then(|f| f.data_ref()).map_or(0, |d| d.len() as u64);
+                relay.body.size_hint().exact().map_or(SizeHint::default(), |n| SizeHint::with_exact(n + first))
+            }
         }
     }
 }

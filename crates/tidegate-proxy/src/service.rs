@@ -1,7 +1,7 @@
 //! One request, from its head to the head of its answer.
 
 use crate::error::ProxyError;
-use crate::exchange::{Answer, Asked, Way, exchange, verdict};
+use crate::exchange::{Answer, Asked, Way, exchange, is_event_stream, verdict};
 use crate::gateway::Core;
 use crate::guard::Watch;
 use crate::headers::{forwarded_for, strip_hop_by_hop};
@@ -171,7 +171,7 @@ fn fields_of<'b>(headers: &HeaderMap, body: &'b Sniffed, openai: bool) -> Result
 
 /// Turns an endpoint's answer into ours and hands its body to the relay.
 fn relay(core: &Rc<Core>, mut open: Open, answer: Answer, pool: &Arc<PoolHandle>) -> Response<Download> {
-    let Answer { mut head, body, upstream, lease } = answer;
+    let Answer { mut head, first, body, upstream, lease } = answer;
     let verdict = verdict(head.status, &head.headers);
     if verdict == Verdict::Success {
         lease.on_first_byte();
@@ -179,7 +179,7 @@ fn relay(core: &Rc<Core>, mut open: Open, answer: Answer, pool: &Arc<PoolHandle>
     strip_hop_by_hop(&mut head.headers);
     let endpoint = &pool.endpoints[lease.endpoint().index()];
     head.headers.insert(ENDPOINT.clone(), endpoint.header.clone());
-    let stream = head.headers.get(CONTENT_TYPE).is_some_and(|v| v.as_bytes().starts_with(b"text/event-stream"));
+    let stream = is_event_stream(&head.headers);
     let mut record = open.record.take().unwrap_or_else(empty_record);
     record.endpoint = Arc::clone(&endpoint.url);
     record.status = head.status.as_u16();
@@ -187,7 +187,7 @@ fn relay(core: &Rc<Core>, mut open: Open, answer: Answer, pool: &Arc<PoolHandle>
     record.ttft_s = core.shared.clock.now().secs_since(open.arrived);
     let watch = Rc::clone(&open.watch);
     let end = End { core: Rc::clone(core), watch, lease, verdict, record, arrived: open.arrived };
-    let relay = Relay::new(body, upstream, end);
+    let relay = Relay::new(first, body, upstream, end);
     let mut response = Response::new(Download::Relayed(Box::new(relay)));
     *response.status_mut() = head.status;
     *response.headers_mut() = head.headers;

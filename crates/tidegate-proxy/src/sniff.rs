@@ -194,7 +194,7 @@ mod tests {
         .unwrap();
         assert_eq!(
             (f.text("model").as_deref(), f.raw("stream"), f.prompt_tokens()),
-            (Some("llama-3"), Some("true"), Some(9))
+            (Some("llama-3"), Some("true"), Some(8))
         );
         assert_eq!(f.text("stream"), None);
     }

@@ -6,6 +6,8 @@
 
 use crate::pool::EndpointHandle;
 use crate::upload::Upload;
+use bytes::Bytes;
+use http_body::{Body, Frame};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -52,6 +54,18 @@ impl Upstream {
         poll_fn(|cx| {
             drive(connection, cx);
             answer.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    /// Waits for the first piece of a body, driving the connection meanwhile; `None` if the body is empty.
+    pub(crate) async fn first_frame(&mut self, body: &mut Incoming) -> hyper::Result<Option<Frame<Bytes>>> {
+        poll_fn(|cx| {
+            if let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) {
+                return Poll::Ready(frame.transpose());
+            }
+            drive(&mut self.connection, cx);
+            Pin::new(&mut *body).poll_frame(cx).map(Option::transpose)
         })
         .await
     }

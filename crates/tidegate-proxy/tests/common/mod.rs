@@ -1,0 +1,58 @@
+//! A gateway in front of scripted endpoints, configured as a user would.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use tidegate_config::Config;
+use tidegate_proxy::Gateway;
+use tidegate_telemetry::{Record, Sink};
+use tidegate_testkit::Client;
+
+/// Keeps every record.
+#[derive(Default)]
+pub(crate) struct Records(Mutex<Vec<Record>>);
+
+impl Sink for Records {
+    fn on_record(&self, record: &Record) {
+        self.0.lock().push(record.clone());
+    }
+}
+
+/// A running gateway and what it recorded.
+pub(crate) struct Running {
+    pub(crate) gateway: Gateway,
+    pub(crate) records: Arc<Records>,
+}
+
+impl Running {
+    /// Starts a gateway with one pool called `p`; `pool` are its keys in YAML flow style, `top` further top-level lines.
+    pub(crate) fn with(urls: &[String], pool: &str, top: &str) -> Self {
+        let endpoints: Vec<String> =
+            urls.iter().map(|u| if u.starts_with('{') { u.clone() } else { format!("{{ url: \"{u}\" }}") }).collect();
+        Self::from_yaml(&format!("{top}\npools:\n  p: {{ endpoints: [{}], {pool} }}", endpoints.join(", ")))
+    }
+
+    /// Starts a gateway with these pools.
+    pub(crate) fn from_yaml(rest: &str) -> Self {
+        let text = format!("listeners: [{{ address: \"127.0.0.1:0\" }}]\nadmin: off\nthreads: 1\n{rest}");
+        let (config, _) = Config::parse(&text, "test", &|_| None).unwrap_or_else(|p| {
+            panic!("{}", p.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+        });
+        let records = Arc::new(Records::default());
+        let gateway = Gateway::start(&config, Arc::clone(&records) as Arc<dyn Sink>).expect("starts");
+        Self { gateway, records }
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        Client::connect(self.gateway.addresses()[0]).await
+    }
+
+    /// Requests in flight, over all pools.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.gateway.pools().iter().map(|p| p.with(|pool, _| pool.in_flight())).sum()
+    }
+
+    pub(crate) fn outcomes(&self) -> Vec<&'static str> {
+        self.records.0.lock().iter().map(|r| r.outcome).collect()
+    }
+}

@@ -1,0 +1,195 @@
+//! Endpoints that fail, and requests that do not.
+
+mod common;
+
+use common::Running;
+use std::sync::Arc;
+use tidegate_core::endpoint::Gate;
+use tidegate_testkit::{Scripted, eventually};
+use tokio::sync::Notify;
+
+#[tokio::test]
+async fn a_refused_connection_is_tried_elsewhere() {
+    let good = Scripted::answering("good", "fine").await;
+    let dead = format!("http://{}", Scripted::refusing().await);
+    let t = Running::with(&[dead, good.url()], "policy: round_robin", "");
+    let mut client = t.client().await;
+    let mut retried = 0;
+    for _ in 0..20 {
+        client.post("/v1/x", "", "body").await;
+        let reply = client.reply().await;
+        assert_eq!((reply.status, reply.text().as_str()), (200, "fine"));
+        retried += usize::from(reply.header("x-tidegate-reason") == Some("retry;endpoint_connect;round_robin"));
+    }
+    assert_eq!(retried, 5, "five errors in a row eject it; then nobody pays for finding out again");
+    assert_eq!(t.gateway.pools()[0].with(|p, _| p.count(Gate::Ejected)), 1);
+}
+
+#[tokio::test]
+async fn a_connection_closed_while_idle_costs_nobody_a_request() {
+    // governance.md 50: 502 for a request written to a connection that the endpoint had just closed.
+    let endpoint = Scripted::start(|mut c| async move {
+        if c.request().await.is_some() {
+            c.send("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+        }
+        if c.number % 2 == 0 {
+            // This one closes only once the next request is on its way.
+            c.request().await;
+        }
+    })
+    .await;
+    let t = Running::with(&[endpoint.url()], "policy: round_robin", "");
+    let mut client = t.client().await;
+    for _ in 0..10 {
+        client.post("/v1/x", "", "body").await;
+        assert_eq!(client.reply().await.status, 200);
+    }
+    assert_eq!(t.outcomes(), ["success"; 10]);
+}
+
+#[tokio::test]
+async fn when_all_fail_the_error_names_endpoint_and_cause() {
+    let closing = Scripted::start(|mut c| async move {
+        c.request().await;
+    })
+    .await;
+    let t = Running::with(&[closing.url()], "policy: round_robin", "");
+    let mut client = t.client().await;
+    client.get("/", "").await;
+    let reply = client.reply().await;
+    assert_eq!(reply.status, 502);
+    assert!(reply.text().contains("\"endpoint_reset\"") && reply.text().contains(&closing.url()), "{}", reply.text());
+    assert_eq!(t.in_flight(), 0);
+}
+
+#[tokio::test]
+async fn an_endpoint_that_does_not_answer_is_a_504() {
+    let silent = Scripted::start(|mut c| async move { c.closed().await }).await;
+    let t = Running::with(&[silent.url()], "policy: round_robin, timeouts: { first_byte: 100ms }", "");
+    let mut client = t.client().await;
+    client.get("/", "").await;
+    let reply = client.reply().await;
+    assert_eq!((reply.status, reply.text().contains("\"endpoint_timeout\"")), (504, true));
+    assert_eq!(t.in_flight(), 0);
+}
+
+#[tokio::test]
+async fn errors_of_the_engine_pass_as_they_are() {
+    let endpoint = Scripted::start(|mut c| async move {
+        while c.request().await.is_some() {
+            c.send("HTTP/1.1 429 Too Many Requests\r\nretry-after: 3\r\ncontent-length: 4\r\n\r\nbusy").await;
+        }
+    })
+    .await;
+    let t = Running::with(&[endpoint.url()], "policy: round_robin", "");
+    let mut client = t.client().await;
+    for _ in 0..10 {
+        client.get("/", "").await;
+        let reply = client.reply().await;
+        assert_eq!((reply.status, reply.header("retry-after"), reply.text().as_str()), (429, Some("3"), "busy"));
+    }
+    assert_eq!(t.gateway.pools()[0].with(|p, _| p.count(Gate::Ejected)), 0, "throttling is no sickness");
+}
+
+#[tokio::test]
+async fn over_max_in_flight_there_is_a_clear_503() {
+    let (asked, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (tell, wait) = (Arc::clone(&asked), Arc::clone(&go));
+    let endpoint = Scripted::start(move |mut c| {
+        let (tell, wait) = (Arc::clone(&tell), Arc::clone(&wait));
+        async move {
+            while c.request().await.is_some() {
+                tell.notify_one();
+                wait.notified().await;
+                c.send("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+            }
+        }
+    })
+    .await;
+    let t =
+        Running::with(&[format!("{{ url: '{}', max_in_flight: 1 }}", endpoint.url())], "policy: least_connections", "");
+    let (mut first, mut second) = (t.client().await, t.client().await);
+    first.get("/", "").await;
+    asked.notified().await;
+    second.get("/", "").await;
+    let reply = second.reply().await;
+    assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")));
+    assert!(reply.text().contains("\"endpoint_limit_exceeded\""), "{}", reply.text());
+    go.notify_one();
+    assert_eq!(first.reply().await.status, 200);
+    go.notify_one();
+    second.get("/", "").await;
+    assert_eq!(second.reply().await.status, 200);
+}
+
+#[tokio::test]
+async fn the_last_request_ends_before_the_gateway_does() {
+    let (asked, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (tell, wait) = (Arc::clone(&asked), Arc::clone(&go));
+    let endpoint = Scripted::start(move |mut c| {
+        let (tell, wait) = (Arc::clone(&tell), Arc::clone(&wait));
+        async move {
+            c.request().await.unwrap();
+            tell.notify_one();
+            wait.notified().await;
+            c.send("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+        }
+    })
+    .await;
+    let t = Running::with(&[endpoint.url()], "policy: round_robin", "");
+    let (mut busy, mut idle) = (t.client().await, t.client().await);
+    idle.get("/none", "connection: keep-alive\r\n").await;
+    asked.notified().await;
+    go.notify_one();
+    idle.reply().await;
+    busy.get("/", "").await;
+    asked.notified().await;
+    let address = t.gateway.addresses()[0];
+    let stopping = tokio::spawn(t.gateway.stop(tidegate_testkit::PATIENCE));
+    assert!(idle.is_closed().await, "idle connections close at once");
+    go.notify_one();
+    assert_eq!(busy.reply().await.status, 200);
+    assert!(stopping.await.unwrap(), "all ended in time");
+    assert!(tokio::net::TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let text = format!(
+        "listeners: [{{ address: '{address}' }}]\nadmin: off\npools: {{ p: {{ endpoints: [{{ url: 'http://127.0.0.1:1' }}] }} }}"
+    );
+    let (config, _) = tidegate_config::Config::parse(&text, "test", &|_| None).unwrap();
+    let error = tidegate_proxy::Gateway::start(&config, Arc::new(common::Records::default())).unwrap_err().to_string();
+    assert!(error.contains(&address.to_string()) && error.contains("another process has port"), "{error}");
+}
+
+#[tokio::test]
+async fn in_flight_returns_to_zero_whatever_happens() {
+    let endpoint = Scripted::start(|mut c| async move {
+        let n = c.number;
+        while c.request().await.is_some() {
+            match n % 4 {
+                0 => return,
+                1 => c.send("HTTP/1.1 500 No\r\ncontent-length: 2\r\n\r\nno").await,
+                2 => {
+                    c.send("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nab").await;
+                    return;
+                }
+                _ => c.send("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await,
+            }
+        }
+    })
+    .await;
+    let t = Running::with(&[endpoint.url()], "policy: adaptive, retry: { max_attempts: 2 }", "");
+    for n in 0..60 {
+        let mut client = t.client().await;
+        client.post("/v1/x", "", "body").await;
+        if n % 3 > 0 {
+            client.read_until("\r\n\r\n").await;
+        }
+    }
+    eventually("in flight returns to 0", || t.in_flight() == 0).await;
+    eventually("every request has one record", || t.outcomes().len() == 60).await;
+}

@@ -1,0 +1,184 @@
+//! What goes up is what was asked, what comes down is what was answered.
+
+mod common;
+
+use common::Running;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use tidegate_testkit::{Asked, Scripted};
+
+/// An endpoint that notes every request and answers `ok`.
+async fn noting() -> (Scripted, Arc<Mutex<Vec<Asked>>>) {
+    let seen: Arc<Mutex<Vec<Asked>>> = Arc::default();
+    let notes = Arc::clone(&seen);
+    let endpoint = Scripted::start(move |mut c| {
+        let notes = Arc::clone(&notes);
+        async move {
+            while let Some(asked) = c.request().await {
+                notes.lock().push(asked);
+                c.send("HTTP/1.1 200 OK\r\nconnection: x-hop\r\nx-hop: 1\r\nkeep-alive: timeout=5\r\nx-end: 2\r\ncontent-length: 2\r\n\r\nok").await;
+            }
+        }
+    })
+    .await;
+    (endpoint, seen)
+}
+
+#[tokio::test]
+async fn requests_and_answers_pass_whole_on_kept_connections() {
+    let (endpoint, seen) = noting().await;
+    let t = Running::with(&[endpoint.url()], "policy: round_robin", "");
+    let mut client = t.client().await;
+    for n in 0..3 {
+        client.post(&format!("/a/b?q={n}"), "x-request-id: abc\r\ncontent-type: text/plain\r\n", "hello").await;
+        let reply = client.reply().await;
+        assert_eq!((reply.status, reply.text().as_str()), (200, "ok"));
+        assert_eq!(reply.header("x-request-id"), Some("abc"));
+        assert_eq!(reply.header("x-tidegate-endpoint"), Some(endpoint.url().as_str()));
+        assert_eq!(reply.header("x-tidegate-reason"), Some("round_robin"));
+        assert_eq!((reply.header("x-hop"), reply.header("keep-alive"), reply.header("x-end")), (None, None, Some("2")));
+    }
+    assert_eq!(endpoint.connections(), 1, "one upstream connection carries them all");
+    let seen = seen.lock();
+    assert!(seen[2].head.starts_with("POST /a/b?q=2 HTTP/1.1\r\n"));
+    assert_eq!((seen[2].body.as_slice(), seen[2].header("host")), (b"hello".as_slice(), Some("test")));
+    assert_eq!(seen[2].header("x-forwarded-for"), Some("127.0.0.1"));
+    assert_eq!(seen[2].header("x-request-id"), Some("abc"));
+    assert_eq!(t.outcomes(), ["success"; 3]);
+}
+
+#[tokio::test]
+async fn hop_by_hop_headers_stay_on_their_hop() {
+    let (endpoint, seen) = noting().await;
+    let t = Running::with(&[endpoint.url()], "policy: round_robin", "");
+    let mut client = t.client().await;
+    let headers = "connection: x-private, keep-alive\r\nx-private: 1\r\nte: trailers\r\nupgrade: h2c\r\nproxy-connection: x\r\nx-kept: 1\r\n";
+    client.get("/", headers).await;
+    client.reply().await;
+    let seen = seen.lock();
+    for gone in ["connection", "x-private", "te", "upgrade", "proxy-connection"] {
+        assert_eq!(seen[0].header(gone), None, "{gone}");
+    }
+    assert_eq!(seen[0].header("x-kept"), Some("1"));
+}
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_order() {
+    let endpoint = Scripted::start(|mut c| async move {
+        while let Some(asked) = c.request().await {
+            let path = asked.head.split(' ').nth(1).unwrap().to_owned();
+            c.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{path}", path.len())).await;
+        }
+    })
+    .await;
+    let t = Running::with(&[endpoint.url()], "policy: round_robin", "");
+    let mut client = t.client().await;
+    client.send("GET /1 HTTP/1.1\r\nhost: a\r\n\r\nPOST /2 HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\nGET /3 HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    for expected in ["/1", "/2", "/3"] {
+        assert_eq!(client.reply().await.text(), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_body_larger_than_the_sniff_limit_is_streamed_whole() {
+    let (endpoint, seen) = noting().await;
+    let t =
+        Running::with(&[endpoint.url()], "policy: round_robin", "limits: { sniff_bytes: 1KiB, max_body_bytes: 64KiB }");
+    let mut client = t.client().await;
+    let body = "x".repeat(50_000);
+    client.post("/v1/chat/completions", "content-type: application/json\r\n", &body).await;
+    assert_eq!(client.reply().await.status, 200);
+    assert_eq!(seen.lock()[0].body.len(), 50_000);
+    client.send("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n").await;
+    for _ in 0..5 {
+        client.send(format!("2000\r\n{}\r\n", "y".repeat(0x2000))).await;
+    }
+    client.send("0\r\n\r\n").await;
+    assert_eq!(client.reply().await.status, 200);
+    assert_eq!(seen.lock()[1].body.iter().filter(|&&b| b == b'y').count(), 5 * 0x2000);
+}
+
+#[tokio::test]
+async fn answers_without_a_body_have_none() {
+    let endpoint = Scripted::start(|mut c| async move {
+        while let Some(asked) = c.request().await {
+            if asked.head.starts_with("HEAD") {
+                c.send("HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n").await;
+            } else {
+                c.send("HTTP/1.1 204 No Content\r\n\r\n").await;
+            }
+        }
+    })
+    .await;
+    let t = Running::with(&[endpoint.url()], "policy: round_robin", "");
+    let mut client = t.client().await;
+    client.send("HEAD / HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    assert!(client.read_until("\r\n\r\n").await.contains("content-length: 500"));
+    client.get("/", "").await;
+    assert!(client.read_until("\r\n\r\n").await.starts_with("HTTP/1.1 204"));
+    assert_eq!(endpoint.connections(), 1);
+    assert_eq!(t.outcomes(), ["success"; 2]);
+}
+
+#[tokio::test]
+async fn routes_go_by_path_model_and_header() {
+    let (chat, code, gold) = (
+        Scripted::answering("chat", "chat").await,
+        Scripted::answering("code", "code").await,
+        Scripted::answering("gold", "gold").await,
+    );
+    let t = Running::from_yaml(&format!(
+        "routes:\n- {{ match: {{ headers: {{ x-tier: gold }} }}, pool: gold }}\n- {{ match: {{ path: /v1/, models: ['code-*'] }}, pool: code }}\n- {{ match: {{ path: /v1/ }}, pool: chat }}\npools:\n  chat: {{ endpoints: [{{ url: '{}' }}] }}\n  code: {{ endpoints: [{{ url: '{}' }}] }}\n  gold: {{ endpoints: [{{ url: '{}' }}] }}",
+        chat.url(),
+        code.url(),
+        gold.url()
+    ));
+    let mut client = t.client().await;
+    for (headers, model, expected) in
+        [("", "llama", "chat"), ("", "code-7b", "code"), ("x-tier: gold\r\n", "code-7b", "gold")]
+    {
+        client
+            .post(
+                "/v1/completions",
+                &format!("content-type: application/json\r\n{headers}"),
+                &format!("{{\"model\":\"{model}\"}}"),
+            )
+            .await;
+        assert_eq!(client.reply().await.text(), expected);
+    }
+    client.get("/elsewhere", "").await;
+    let reply = client.reply().await;
+    assert_eq!((reply.status, reply.text().contains("\"no_route\"")), (404, true));
+}
+
+#[tokio::test]
+async fn sessions_keep_their_endpoint() {
+    let endpoints =
+        [Scripted::answering("a", "a").await, Scripted::answering("b", "b").await, Scripted::answering("c", "c").await];
+    let urls: Vec<String> = endpoints.iter().map(Scripted::url).collect();
+    let t = Running::with(&urls, "policy: random, affinity: { key: { header: x-session-id } }", "");
+    let mut client = t.client().await;
+    for session in 0..10 {
+        let mut homes = std::collections::BTreeSet::new();
+        for n in 0..5 {
+            client.get("/", &format!("x-session-id: {session}\r\n")).await;
+            let reply = client.reply().await;
+            homes.insert(reply.text());
+            assert_eq!(reply.header("x-tidegate-reason"), Some(if n == 0 { "random" } else { "affinity" }));
+        }
+        assert_eq!(homes.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_caller_can_ask_why() {
+    let endpoints = [Scripted::answering("a", "a").await, Scripted::answering("b", "b").await];
+    let urls: Vec<String> = endpoints.iter().map(Scripted::url).collect();
+    let t = Running::with(&urls, "policy: least_connections", "");
+    let mut client = t.client().await;
+    client.get("/", "x-tidegate-explain: 1\r\n").await;
+    let explain = client.reply().await.header("x-tidegate-explain").unwrap().to_owned();
+    assert!(urls.iter().all(|u| explain.contains(u)), "{explain}");
+    client.get("/", "").await;
+    assert_eq!(client.reply().await.header("x-tidegate-explain"), None);
+}
