@@ -1,0 +1,37 @@
+# Two commands do everything: `make demo` and `make test`.
+CARGO ?= cargo
+ARGS ?=
+
+.PHONY: demo test check fmt bench audit setup
+
+# Builds, starts three engines of different speed and the gateway, runs six policies over the same load, prints a table, and stays up.
+demo: setup
+	$(CARGO) run --release --quiet -p tidegate -- demo $(ARGS)
+
+# Everything that must hold: format, lints, the workspace's own rules, all tests, doc tests, and real clients.
+test: setup check
+	tools/run-tests
+	$(CARGO) build --quiet -p tidegate
+	tools/openai-client target/debug/tidegate
+
+# What needs no test run.
+check:
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	$(CARGO) run --quiet -p xtask -- tidy
+
+fmt:
+	$(CARGO) fmt --all
+
+# One decision for every policy and size of fleet; then, where ../shared/bench is there, proxies side by side.
+bench:
+	$(CARGO) bench -p tidegate-core --bench decision -- $(ARGS)
+	tools/compare
+
+# Licences, advisories and duplicate crates. Needs cargo-deny and its database, so it is no part of `make test`.
+audit:
+	$(CARGO) deny check
+
+# What a bare Debian machine lacks.
+setup:
+	tools/setup
