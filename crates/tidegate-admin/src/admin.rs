@@ -1,0 +1,159 @@
+//! Starting and stopping the admin server, and its connections.
+
+use crate::action::{Action, Target};
+use crate::route;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_config::Secret;
+use tidegate_proxy::PoolHandle;
+use tidegate_telemetry::Telemetry;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// Connections served at once; more wait to be accepted.
+const MAX_CONNECTIONS: usize = 128;
+/// Followers of `/api/events` at once.
+const MAX_SUBSCRIBERS: usize = 16;
+/// Longest time for the head of a request, also between two requests of a connection.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bound on the head of a request, in bytes.
+const LIMIT_HEAD_BYTES: usize = 16 << 10;
+
+/// Whether the gateway takes requests: its listeners are bound and it is not draining.
+pub type Ready = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// What every request may read.
+pub(crate) struct Shared {
+    pub(crate) address: SocketAddr,
+    pub(crate) token: Option<Secret>,
+    pub(crate) pools: Vec<Arc<PoolHandle>>,
+    pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) ready: Ready,
+    pub(crate) actions: Vec<Action>,
+    /// Actions that are on, as far as this server switched them; at most one entry per action and endpoint.
+    pub(crate) switched: Mutex<BTreeMap<(&'static str, Target), bool>>,
+    pub(crate) subscribers: Arc<Semaphore>,
+}
+
+/// The running admin server. Dropping it closes its socket and its connections.
+#[derive(Debug)]
+#[must_use = "dropping it stops the server"]
+pub struct Admin {
+    address: SocketAddr,
+    tasks: JoinSet<()>,
+}
+
+/// Why the admin server did not start.
+#[derive(Debug)]
+pub struct StartError {
+    /// The address it was to listen on.
+    pub address: SocketAddr,
+    /// Why it cannot.
+    pub error: io::Error,
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot listen on {} for the admin API: {}", self.address, self.error)?;
+        match self.error.kind() {
+            io::ErrorKind::AddrInUse => write!(
+                f,
+                " (another process has port {}; choose another, `admin: {{ address: {}:0 }}` takes any free one, `admin: off` goes without)",
+                self.address.port(),
+                self.address.ip(),
+            ),
+            io::ErrorKind::PermissionDenied => f.write_str(" (ports below 1024 need the right to bind them)"),
+            io::ErrorKind::AddrNotAvailable => f.write_str(" (no interface of this machine has that address)"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl Admin {
+    /// Listens on `settings.address` and serves on the current tokio runtime.
+    ///
+    /// # Errors
+    /// If the address cannot be listened on.
+    pub async fn start(
+        settings: &tidegate_config::Admin,
+        pools: Vec<Arc<PoolHandle>>,
+        telemetry: Arc<Telemetry>,
+        ready: Ready,
+        actions: Vec<Action>,
+    ) -> Result<Self, StartError> {
+        let wrong = |error| StartError { address: settings.address, error };
+        let listener = TcpListener::bind(settings.address).await.map_err(wrong)?;
+        let address = listener.local_addr().map_err(wrong)?;
+        let shared = Arc::new(Shared {
+            address,
+            token: settings.token.clone(),
+            pools,
+            telemetry,
+            ready,
+            actions,
+            switched: Mutex::default(),
+            subscribers: Arc::new(Semaphore::new(MAX_SUBSCRIBERS)),
+        });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, shared));
+        Ok(Self { address, tasks })
+    }
+
+    /// Where it listens; port 0 is replaced by the port taken.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Closes the socket and all connections; a page or scrape under way is cut.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut connections = JoinSet::new();
+    loop {
+        // The semaphore is never closed.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let shared = Arc::clone(&shared);
+                connections.spawn(async move {
+                    serve(stream, shared).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                // Out of file descriptors, most likely: trying again at once would only burn a core.
+                tracing::warn!(%error, "the admin API cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn serve(stream: TcpStream, shared: Arc<Shared>) {
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(move |request| {
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, Infallible>(route::answer(&shared, request).await) }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(LIMIT_HEAD_BYTES);
+    // The client left, or sent no HTTP: nothing an operator could act on.
+    let _ = http.serve_connection(TokioIo::new(stream), service).await;
+}

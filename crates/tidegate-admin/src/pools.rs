@@ -1,0 +1,193 @@
+//! The pools as they are now: copied under each pool's lock, formatted outside of it.
+
+use crate::action::Target;
+use crate::admin::Shared;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tidegate_core::breaker::Phase;
+use tidegate_core::endpoint::Gate;
+use tidegate_core::id::EndpointId;
+use tidegate_core::pool::Pool;
+use tidegate_core::time::Instant;
+use tidegate_proxy::PoolHandle;
+
+/// All pools, and the switches the page may offer.
+#[derive(Debug, Serialize)]
+pub(crate) struct Snapshot {
+    version: &'static str,
+    actions: Vec<ActionView>,
+    pools: Vec<PoolView>,
+}
+
+#[derive(Debug, Serialize)]
+struct ActionView {
+    name: &'static str,
+    on: &'static str,
+    off: &'static str,
+}
+
+/// One pool.
+#[derive(Debug, Serialize)]
+pub(crate) struct PoolView {
+    pub(crate) name: Arc<str>,
+    /// The policy with its form, such as `fastest_recovery:ema`.
+    policy: String,
+    pub(crate) in_flight: usize,
+    usable: u32,
+    /// Endpoints whose load signal cannot be used.
+    pub(crate) degraded: usize,
+    pub(crate) panic: bool,
+    pub(crate) affinity_keys: usize,
+    #[serde(skip)]
+    pub(crate) gates: [u32; Gate::ALL.len()],
+    #[serde(skip)]
+    pub(crate) has_load: bool,
+    pub(crate) endpoints: Vec<EndpointView>,
+}
+
+/// One endpoint. Times in seconds; `null` is "not known", never zero.
+#[derive(Debug, Serialize)]
+pub(crate) struct EndpointView {
+    pub(crate) index: usize,
+    pub(crate) url: Arc<str>,
+    pub(crate) gate: &'static str,
+    pub(crate) in_flight: u32,
+    pub(crate) pending: u32,
+    max_in_flight: Option<u32>,
+    pub(crate) weight: f64,
+    /// Part of its normal traffic it may take, 0..1: below 1 while it warms up or recovers.
+    pub(crate) share: f64,
+    requests_per_s: f64,
+    /// `healthy`, `unhealthy`, or `unknown` without a check so far.
+    health: &'static str,
+    ejection: EjectionView,
+    /// Reported load with own credit, 0 up.
+    pub(crate) load: Option<f64>,
+    /// Why the load signal cannot be used; always `null` in pools without one.
+    pub(crate) degraded: Option<&'static str>,
+    /// Mean of the last 20 response times, failures as penalties.
+    pub(crate) response_time_s: Option<f64>,
+    /// Mean of the last 20 times to first byte.
+    ttft_s: Option<f64>,
+    stats: StatsView,
+    /// The actions that are on.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    actions: BTreeMap<&'static str, bool>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+enum EjectionView {
+    In { errors: u32 },
+    Out { trial_in_s: f64, trial_running: bool },
+}
+
+/// Counts since the start.
+#[derive(Debug, Serialize)]
+pub(crate) struct StatsView {
+    pub(crate) dispatched: u64,
+    succeeded: u64,
+    failed: u64,
+    throttled: u64,
+    neutral: u64,
+    streams: u32,
+}
+
+impl EndpointView {
+    pub(crate) fn healthy(&self) -> Option<bool> {
+        match self.health {
+            "healthy" => Some(true),
+            "unhealthy" => Some(false),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_ejected(&self) -> bool {
+        matches!(self.ejection, EjectionView::Out { .. })
+    }
+
+    pub(crate) fn dispatched(&self) -> u64 {
+        self.stats.dispatched
+    }
+
+    fn read(pool: &Pool, now: Instant, index: usize, url: &Arc<str>, has_load: bool) -> Self {
+        let id = EndpointId(index as u32);
+        let (endpoints, hot) = (pool.endpoints(), pool.endpoints().get(id));
+        let stats = &endpoints.stats[index];
+        let ejection = match pool.ejection(id) {
+            Phase::In { errors, .. } => EjectionView::In { errors },
+            Phase::Out { until, trial } => {
+                EjectionView::Out { trial_in_s: until.secs_since(now), trial_running: trial.is_some() }
+            }
+        };
+        Self {
+            index,
+            url: Arc::clone(url),
+            gate: hot.gate.as_str(),
+            in_flight: hot.in_flight,
+            pending: hot.pending,
+            max_in_flight: pool.max_in_flight(id),
+            weight: hot.weight,
+            share: pool.share_at(id, now),
+            requests_per_s: hot.rate.per_second_at(now),
+            health: pool.health(id).map_or("unknown", |healthy| if healthy { "healthy" } else { "unhealthy" }),
+            ejection,
+            load: endpoints.load_at(id, now).filter(|_| has_load),
+            degraded: endpoints.loads[index].degraded_at(now).filter(|_| has_load).map(|why| why.as_str()),
+            response_time_s: stats.response_times.mean(),
+            ttft_s: stats.first_bytes.mean(),
+            stats: StatsView {
+                dispatched: stats.dispatched,
+                succeeded: stats.succeeded,
+                failed: stats.failed,
+                throttled: stats.throttled,
+                neutral: stats.neutral,
+                streams: stats.streams,
+            },
+            actions: BTreeMap::new(),
+        }
+    }
+}
+
+impl PoolView {
+    pub(crate) fn read(handle: &PoolHandle) -> Self {
+        handle.with(|pool, now| {
+            let has_load = pool.config().load.is_some();
+            let read = |(index, e): (usize, &tidegate_proxy::EndpointHandle)| {
+                EndpointView::read(pool, now, index, &e.url, has_load)
+            };
+            let endpoints: Vec<EndpointView> = handle.endpoints.iter().enumerate().map(read).collect();
+            Self {
+                name: Arc::clone(&handle.name),
+                policy: pool.config().policy.label(),
+                in_flight: pool.in_flight(),
+                usable: pool.count(Gate::Usable),
+                degraded: endpoints.iter().filter(|e| e.degraded.is_some()).count(),
+                panic: pool.is_panicking(),
+                affinity_keys: pool.affinity_keys(),
+                gates: Gate::ALL.map(|gate| pool.count(gate)),
+                has_load,
+                endpoints,
+            }
+        })
+    }
+}
+
+/// All pools as they are now.
+pub(crate) fn snapshot(shared: &Shared) -> Snapshot {
+    let mut pools: Vec<PoolView> = shared.pools.iter().map(|p| PoolView::read(p)).collect();
+    for (&(name, Target { pool, endpoint }), &on) in shared.switched.lock().iter() {
+        if let Some(view) = pools.get_mut(pool).and_then(|p| p.endpoints.get_mut(endpoint)) {
+            view.actions.insert(name, on);
+        }
+    }
+    let actions = shared.actions.iter().map(|a| ActionView { name: a.name, on: a.on, off: a.off }).collect();
+    Snapshot { version: env!("CARGO_PKG_VERSION"), actions, pools }
+}
+
+/// Whether an endpoint of the pool could serve now or is only busy.
+pub(crate) fn may_serve(handle: &PoolHandle) -> bool {
+    let gates = [Gate::Usable, Gate::Full, Gate::Overloaded, Gate::CoolingDown];
+    handle.with(|pool, _| gates.iter().any(|&gate| pool.count(gate) > 0))
+}

@@ -1,0 +1,288 @@
+// The live page: follows /api/events, keeps one row per endpoint and changes only what changed, so that focus and selection stay.
+"use strict";
+
+const $ = (id) => document.getElementById(id);
+const HISTORY = 60; // seconds of requests/s in a row's curve
+const RECENT = 12;
+
+// What a gate means for the person who looks: its colour is never its only sign, as the word stands in the pill.
+const GATES = {
+  usable: ["good", "usable"],
+  full: ["warn", "full"],
+  overloaded: ["warn", "overloaded"],
+  cooling_down: ["warn", "cooling down"],
+  draining: ["off", "draining"],
+  weight_zero: ["off", "weight 0"],
+  unhealthy: ["bad", "unhealthy"],
+  ejected: ["bad", "ejected"],
+  vacant: ["off", "removed"],
+};
+
+let token = sessionStorage.getItem("tidegate-token") || "";
+const rows = new Map();
+const cards = new Map();
+
+function el(tag, properties, ...children) {
+  const node = document.createElement(tag);
+  for (const [key, value] of Object.entries(properties || {})) {
+    if (key === "data") Object.assign(node.dataset, value);
+    else node[key] = value;
+  }
+  node.append(...children);
+  return node;
+}
+
+function set(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+function seconds(s) {
+  if (s === null || s === undefined) return "–";
+  if (s >= 9.95) return s.toFixed(0) + " s";
+  return s >= 0.9995 ? s.toFixed(1) + " s" : s >= 0.00995 ? (s * 1000).toFixed(0) + " ms" : (s * 1000).toFixed(1) + " ms";
+}
+
+function rate(r) {
+  return r < 0.05 ? "0" : r < 10 ? r.toFixed(1) : r.toFixed(0);
+}
+
+function percent(share) {
+  return Math.round(share * 100) + " %";
+}
+
+function request(path, options) {
+  const headers = { ...(options && options.headers) };
+  if (token) headers.authorization = "Bearer " + token;
+  return fetch(path, { ...options, headers, cache: "no-store" });
+}
+
+function note(text, bad) {
+  set($("note"), text);
+  $("note").dataset.state = bad ? "bad" : "";
+}
+
+async function change(button, path, body, done) {
+  button.disabled = true;
+  try {
+    const answer = await request(path, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(body),
+    });
+    const json = await answer.json().catch(() => ({}));
+    if (!answer.ok) throw new Error(json.error ? json.error.message : "status " + answer.status);
+    note(done, false);
+  } catch (error) {
+    note("That did not work: " + error.message, true);
+  } finally {
+    button.disabled = false;
+  }
+}
+
+function card(pool) {
+  let found = cards.get(pool.name);
+  if (found) return found;
+  const title = el("h2", { id: "pool-" + cards.size, textContent: pool.name });
+  const policy = el("code");
+  const warning = el("span", { className: "pill", hidden: true, data: { state: "bad" } });
+  const degraded = el("span", { className: "pill", hidden: true, data: { state: "warn" } });
+  const facts = el("span", { className: "facts" });
+  const heads = [["endpoint"], ["state"], ["in flight", "n"], ["requests/s", "n"], ["mean response", "n"], ["load", "n"], ["share of traffic"], [""]];
+  const head = el("tr", {}, ...heads.map(([text, name]) => el("th", { textContent: text, className: name || "", scope: "col" })));
+  const body = el("tbody");
+  const table = el("table", {}, el("thead", {}, head), body);
+  table.setAttribute("aria-labelledby", title.id);
+  const section = el("section", {}, el("div", { className: "head" }, title, policy, warning, degraded, facts), table);
+  $("pools").append(section);
+  found = { policy, warning, degraded, facts, body };
+  cards.set(pool.name, found);
+  return found;
+}
+
+function cell(label, name, ...children) {
+  return el("td", { className: name, data: { label } }, ...children);
+}
+
+function row(pool, endpoint, into, actions) {
+  const key = pool.name + " " + endpoint.index;
+  let found = rows.get(key);
+  if (found) return found;
+  const path = `/api/pools/${encodeURIComponent(pool.name)}/endpoints/${endpoint.index}/`;
+  const state = el("span", { className: "pill" });
+  const why = el("div", { className: "why" });
+  const [inFlight, response, load, share] = [el("span"), el("span"), el("span"), el("span", { className: "n" })];
+  const perSecond = el("span");
+  const fill = el("span", { className: "fill" });
+  const spark = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  spark.setAttribute("class", "spark");
+  spark.setAttribute("viewBox", `0 0 ${HISTORY - 1} 20`);
+  spark.setAttribute("preserveAspectRatio", "none");
+  spark.setAttribute("aria-hidden", "true");
+  const curve = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
+  spark.append(curve);
+  const drain = el("button", { type: "button" });
+  drain.onclick = () => {
+    const draining = drain.dataset.draining !== "true";
+    change(drain, path + "drain", { draining }, `${endpoint.url} ${draining ? "takes no new requests" : "is back in use"}.`);
+  };
+  const buttons = el("div", { className: "buttons" }, drain);
+  const switches = actions.map((action) => {
+    const button = el("button", { type: "button" });
+    button.onclick = () => {
+      const on = button.dataset.on !== "true";
+      change(button, `${path}actions/${action.name}`, { on }, `${on ? action.on : action.off}: ${endpoint.url}.`);
+    };
+    buttons.append(button);
+    return { action, button };
+  });
+  into.append(
+    el("tr", {},
+      cell("endpoint", "url wide", el("span", { textContent: endpoint.url })),
+      cell("state", "", state, why),
+      cell("in flight", "n", inFlight),
+      cell("requests/s", "n", spark, perSecond),
+      cell("mean response", "n", response),
+      cell("load", "n", load),
+      cell("share of traffic", "wide", el("div", { className: "share" }, el("span", { className: "track" }, fill), share)),
+      cell("", "wide", buttons)));
+  found = { state, why, inFlight, perSecond, response, load, share, fill, curve, drain, switches, history: [] };
+  rows.set(key, found);
+  return found;
+}
+
+// Why the endpoint is not simply usable, in a few words below its state.
+function reasons(endpoint) {
+  const said = [];
+  const out = endpoint.ejection;
+  if (out.state === "out") said.push(out.trial_running ? "trial running" : out.trial_in_s > 0 ? "trial in " + seconds(out.trial_in_s) : "next request is its trial");
+  if (endpoint.share < 1) said.push("ramping up, " + percent(endpoint.share));
+  if (endpoint.degraded) said.push("load signal " + endpoint.degraded);
+  if (endpoint.weight !== 1) said.push("weight " + endpoint.weight);
+  return said.join(" · ");
+}
+
+function show(endpoint, poolRate, r) {
+  const [state, word] = GATES[endpoint.gate] || ["off", endpoint.gate];
+  r.state.dataset.state = state;
+  set(r.state, word);
+  set(r.why, reasons(endpoint));
+  set(r.inFlight, endpoint.in_flight + (endpoint.max_in_flight ? " / " + endpoint.max_in_flight : ""));
+  set(r.perSecond, rate(endpoint.requests_per_s));
+  set(r.response, seconds(endpoint.response_time_s));
+  set(r.load, endpoint.load === null ? "–" : percent(endpoint.load));
+  const share = poolRate > 0.05 ? endpoint.requests_per_s / poolRate : 0;
+  r.fill.style.width = percent(share).replace(" ", "");
+  set(r.share, percent(share));
+  r.history.push(endpoint.requests_per_s);
+  if (r.history.length > HISTORY) r.history.shift();
+  const top = Math.max(1, ...r.history);
+  const start = HISTORY - r.history.length;
+  r.curve.setAttribute("points", r.history.map((v, i) => `${start + i},${(19 - (v / top) * 18).toFixed(1)}`).join(" "));
+  const draining = endpoint.gate === "draining";
+  r.drain.dataset.draining = draining;
+  set(r.drain, draining ? "Undrain" : "Drain");
+  r.drain.setAttribute("aria-label", `${draining ? "Undrain" : "Drain"} ${endpoint.url}`);
+  for (const { action, button } of r.switches) {
+    const on = Boolean(endpoint.actions && endpoint.actions[action.name]);
+    button.dataset.on = on;
+    button.className = on ? "" : "danger";
+    set(button, on ? action.off : action.on);
+    button.setAttribute("aria-label", `${on ? action.off : action.on} ${endpoint.url}`);
+  }
+}
+
+function render(snapshot) {
+  set($("version"), snapshot.version);
+  const total = { rate: 0, inFlight: 0, usable: 0, endpoints: 0 };
+  for (const pool of snapshot.pools) {
+    const c = card(pool);
+    const poolRate = pool.endpoints.reduce((sum, e) => sum + e.requests_per_s, 0);
+    set(c.policy, pool.policy);
+    c.warning.hidden = !pool.panic;
+    set(c.warning, "panic: too few endpoints pass their checks");
+    c.degraded.hidden = pool.degraded === 0;
+    set(c.degraded, `degraded: ${pool.degraded} load signal${pool.degraded === 1 ? "" : "s"} unusable`);
+    const keys = pool.affinity_keys ? ` · ${pool.affinity_keys} affinity keys` : "";
+    set(c.facts, `${pool.usable} of ${pool.endpoints.length} usable · ${pool.in_flight} in flight · ${rate(poolRate)} requests/s${keys}`);
+    for (const endpoint of pool.endpoints) show(endpoint, poolRate, row(pool, endpoint, c.body, snapshot.actions));
+    total.rate += poolRate;
+    total.inFlight += pool.in_flight;
+    total.usable += pool.usable;
+    total.endpoints += pool.endpoints.length;
+  }
+  set($("total-rate"), rate(total.rate));
+  set($("total-in-flight"), String(total.inFlight));
+  set($("total-usable"), `${total.usable} / ${total.endpoints}`);
+}
+
+async function recent() {
+  const answer = await request("/api/requests?limit=" + RECENT);
+  if (!answer.ok) return;
+  const { requests } = await answer.json();
+  $("recent").hidden = requests.length === 0;
+  $("requests").replaceChildren(...requests.map((r) => {
+    const state = r.status < 400 && r.outcome === "success" ? "good" : r.status >= 500 || r.outcome !== "success" && r.status < 400 ? "bad" : "warn";
+    const text = (value) => el("span", { textContent: value });
+    return el("tr", {},
+      cell("ended", "", text(new Date(r.ended_unix_s * 1000).toLocaleTimeString())),
+      cell("request", "", el("code", { textContent: r.request_id, title: `${r.method} ${r.path}` })),
+      cell("endpoint", "url", text(r.endpoint.replace("http://", "") || "–")),
+      cell("reason", "", el("code", { textContent: r.reason || "–" })),
+      cell("outcome", "", el("span", { className: "pill", textContent: `${r.status} ${r.outcome}`, data: { state } })),
+      cell("first byte", "n", text(seconds(r.ttft_s))),
+      cell("total", "n", text(seconds(r.total_s))));
+  }));
+}
+
+function link(state, text) {
+  $("link").dataset.state = state;
+  set($("link"), text);
+}
+
+function ask(text) {
+  $("login").hidden = false;
+  set($("login-note"), text);
+  link("warn", "token needed");
+}
+
+// Not EventSource: it cannot send a token. The stream is read by hand instead; an event ends at an empty line.
+async function follow() {
+  const answer = await request("/api/events");
+  if (answer.status === 401) return ask(token ? "This token is not the right one." : "");
+  if (!answer.ok) throw new Error("status " + answer.status);
+  $("login").hidden = true;
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let held = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) throw new Error("closed");
+    held += value;
+    const events = held.split("\n\n");
+    held = events.pop();
+    for (const event of events) {
+      const data = event.split("\n").find((line) => line.startsWith("data: "));
+      if (data) render(JSON.parse(data.slice(6)));
+    }
+    if (events.length) {
+      link("good", "live");
+      recent().catch(() => {});
+    }
+  }
+}
+
+async function run() {
+  try {
+    await follow();
+  } catch {
+    link("bad", "disconnected, trying again");
+    setTimeout(run, 1000);
+  }
+}
+
+$("login").onsubmit = (event) => {
+  event.preventDefault();
+  token = $("token").value;
+  sessionStorage.setItem("tidegate-token", token);
+  run();
+};
+run();
