@@ -197,7 +197,8 @@ async fn what_is_not_there_and_what_is_not_allowed() {
 async fn bodies_are_bounded() {
     let server = Server::start(None, Vec::new()).await;
     // One byte too long, so that all of it is read and no reset can overtake the answer.
-    let long = format!("{:1$}", r#"{"draining": true}"#, (64 << 10) + 1);
+    let mut long = r#"{"draining": true}"#.to_owned();
+    long.push_str(&" ".repeat((64 << 10) + 1 - long.len()));
     let reply = post(server.admin.address(), "/api/pools/chat/endpoints/0/drain", &long).await;
     assert_eq!((reply.status, reply.json()["error"]["code"].as_str()), (413, Some("body_too_large")));
     assert_eq!(server.pools()[0].with(|p, _| p.endpoints().hot[0].gate.as_str()), "usable");
