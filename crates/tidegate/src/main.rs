@@ -1,6 +1,8 @@
 //! The tidegate binary: one file per subcommand, each with `Args` and `run`.
 
 mod check;
+mod control;
+mod demo;
 mod policies;
 mod schema;
 mod serve;
@@ -22,6 +24,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Args),
+    Demo(demo::Args),
     Check(check::Args),
     Policies(policies::Args),
     Schema(schema::Args),
@@ -32,6 +35,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(args) => serve::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Policies(args) => policies::run(&args),
         Command::Schema(args) => schema::run(&args),

@@ -3,11 +3,10 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
+use crate::control::Control;
 use tidegate_config::Config;
-use tidegate_proxy::Gateway;
 
 /// Run the gateway
 ///
@@ -45,19 +44,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn serve(config: &Config, drain: Duration) -> anyhow::Result<ExitCode> {
-    struct Nowhere;
-    impl tidegate_telemetry::Sink for Nowhere {
-        fn on_record(&self, _record: &tidegate_telemetry::Record) {}
-    }
-    let gateway = Gateway::start(config, Arc::new(Nowhere))?;
-    for address in gateway.addresses() {
-        writeln!(std::io::stderr(), "listening on http://{address}")?;
-    }
+    tidegate_telemetry::init_log(&config.log)?;
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    let control = Control::start(config, Vec::new()).await?;
+    let mut err = std::io::stderr();
+    for address in control.addresses() {
+        writeln!(err, "listening on http://{address}")?;
+    }
+    if let Some(address) = control.admin() {
+        writeln!(err, "admin, metrics and live page on http://{address}")?;
+    }
     tokio::select! {
         _ = terminate.recv() => {}
         done = tokio::signal::ctrl_c() => done?,
     }
-    let all_ended = gateway.stop(drain).await;
+    writeln!(err, "stopping: open requests have {} s to end", drain.as_secs())?;
+    let all_ended = control.stop(drain).await;
     Ok(ExitCode::from(u8::from(!all_ended)))
 }
