@@ -52,6 +52,21 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// The endpoint it is about; `None` where it is about a request.
+    pub fn endpoint(&self) -> Option<EndpointId> {
+        match *self {
+            Self::FirstByte(_) => None,
+            Self::Progress { endpoint, .. }
+            | Self::Checked { endpoint, .. }
+            | Self::LoadReported { endpoint, .. }
+            | Self::LoadMissed(endpoint)
+            | Self::Drain { endpoint, .. }
+            | Self::Weight { endpoint, .. } => Some(endpoint),
+        }
+    }
+}
+
 /// What a pool tells its policy about one endpoint.
 #[derive(Clone, Copy, Debug)]
 pub enum EndpointEvent<'a> {

@@ -41,6 +41,10 @@ struct Member {
     max_in_flight: Option<u32>,
     draining: bool,
     removed: bool,
+    /// Joined when the pool was in use already.
+    cold: bool,
+    /// Passed its checks at some time.
+    was_healthy: bool,
     health: Health,
     ejection: Ejection,
     ramp: Option<Ramp>,
@@ -65,7 +69,6 @@ pub struct Pool {
     usable: Vec<EndpointId>,
     usable_weight: f64,
     gates: [u32; Gate::ALL.len()],
-    serving: u32,
     in_use: bool,
     panic: bool,
     checked: bool,
@@ -76,6 +79,9 @@ pub struct Pool {
     effects: VecDeque<Effect>,
     scratch: Vec<EndpointId>,
     held_back: Vec<EndpointId>,
+    /// The decision each endpoint was last left out of, and the number of the current one.
+    left_out_of: Vec<u64>,
+    decision: u64,
 }
 
 use in_flight::InFlight;
@@ -107,7 +113,6 @@ impl Pool {
             usable: Vec::new(),
             usable_weight: 0.0,
             gates: [0; Gate::ALL.len()],
-            serving: 0,
             in_use: false,
             panic: false,
             checked,
@@ -118,6 +123,8 @@ impl Pool {
             effects: VecDeque::new(),
             scratch: Vec::new(),
             held_back: Vec::new(),
+            left_out_of: Vec::new(),
+            decision: 0,
             cfg,
         }
     }
@@ -125,6 +132,9 @@ impl Pool {
     /// Decides about one request. A retry names what it attempted.
     pub fn admit(&mut self, now: Instant, req: &Request<'_>, mut explain: Option<&mut Explain>) -> Decision {
         self.on_deadline(now);
+        if self.fails_closed() {
+            return self.refuse(now);
+        }
         let retry = !req.attempted.is_empty();
         if retry {
             if req.attempted.len() >= self.cfg.retry.max_attempts as usize || !self.budget.withdraw() {
@@ -153,27 +163,38 @@ impl Pool {
 
     /// The policy's choice among what can be used, and the name of the rule that chose.
     fn pick(&mut self, now: Instant, req: &Request<'_>, explain: Option<&mut Explain>) -> Option<(Pick, &'static str)> {
-        self.fill_candidates(now, req);
-        let filtered = !self.held_back.is_empty() || self.usable.is_empty();
-        let ids = if filtered { &self.scratch[..] } else { &self.usable[..] };
+        let ids = if self.fill_candidates(req) { &self.scratch } else { &self.usable };
         if ids.is_empty() {
             return None;
         }
-        let held_back = if filtered { &self.held_back[..] } else { &[] };
+        let usable = Usable {
+            ids,
+            gate: if self.usable.is_empty() { Gate::CoolingDown } else { Gate::Usable },
+            left_out_of: &self.left_out_of,
+            decision: self.decision,
+            endpoints: &self.endpoints,
+            total_weight: self.usable_weight,
+            total_in_flight: self.in_flight.len() as u32,
+        };
         let mut cx = Cx { now, rng: &mut self.rng, explain };
         if let Some(ex) = cx.explain.as_deref_mut() {
-            ex.held_back.extend_from_slice(held_back);
+            ex.held_back.extend_from_slice(&self.held_back);
         }
-        let usable = Usable::new(ids, held_back, &self.endpoints, self.usable_weight, self.in_flight.len() as u32);
         let pick = self.picker.pick(&mut cx, req, &usable)?;
         let rule = if self.panic { "panic" } else { self.cfg.policy.descriptor().name };
         Some((pick, rule))
     }
 
     fn look_up(&mut self, now: Instant, req: &Request<'_>) -> Option<Bound> {
+        let hold = self.holds_back();
         let (affinity, key) = (self.affinity.as_mut()?, req.affinity_key?);
-        let hot = &self.endpoints.hot;
-        Some(affinity.look_up(now, key, |id| hot[id.index()].gate == Gate::Usable && !req.attempted.contains(&id)))
+        // The keys of a returned endpoint come home as its ramp lets them. A new one has only the keys its ramp let in.
+        let waits = |m: &Member| hold && m.ramp.is_some_and(|r| r.is_recovery() && !r.has_token());
+        let usable = |id: EndpointId| {
+            let i = id.index();
+            self.endpoints.hot[i].gate == Gate::Usable && !req.attempted.contains(&id) && !waits(&self.members[i])
+        };
+        Some(affinity.look_up(now, key, usable))
     }
 
     fn send(&mut self, now: Instant, req: &Request<'_>, pick: Pick, rule: &'static str, trial: bool) -> Decision {
@@ -182,15 +203,15 @@ impl Pool {
             endpoint: id,
             at: now,
             first_byte_at: None,
-            work: if pick.work > 0.0 { pick.work } else { req.work() },
-            predicted: pick.predicted,
+            work: req.work(),
+            predicted: self.picker.predict(now, id, req, &self.endpoints),
             trial,
         };
         self.in_use = true;
         let key = self.in_flight.insert(dispatch);
         let member = &mut self.members[id.index()];
         if trial {
-            member.ejection.on_trial(key);
+            member.ejection.on_trial(&self.cfg.ejection, now, key);
         }
         if let Some(ramp) = &mut member.ramp {
             ramp.on_dispatch();
@@ -200,6 +221,7 @@ impl Pool {
         hot.pending += 1;
         hot.rate.on_event(now);
         self.endpoints.stats[id.index()].on_dispatch();
+        self.log_in_flight(now, id);
         self.picker.on_event(now, id, &EndpointEvent::Dispatched(&dispatch), &self.endpoints);
         self.refresh(now, id);
         Decision::Send { ticket: Ticket { key, endpoint: id, trial }, rule, detail: pick.reason }
@@ -243,6 +265,13 @@ impl Pool {
     /// Moves what happened since the last call into `into`.
     pub fn drain_effects(&mut self, into: &mut Vec<Effect>) {
         into.extend(self.effects.drain(..));
+    }
+
+    /// Keeps what a report's sample has to be compared with.
+    fn log_in_flight(&mut self, now: Instant, id: EndpointId) {
+        if self.cfg.load.is_some() {
+            self.endpoints.loads[id.index()].on_in_flight(now, self.endpoints.hot[id.index()].in_flight);
+        }
     }
 
     fn push_effect(&mut self, effect: Effect) {

@@ -79,6 +79,11 @@ impl Ramp {
         }
     }
 
+    /// Whether the endpoint was in use before.
+    pub fn is_recovery(&self) -> bool {
+        matches!(self, Self::Recovery { .. })
+    }
+
     /// A request went there.
     pub fn on_dispatch(&mut self) {
         let tokens = self.tokens_mut();

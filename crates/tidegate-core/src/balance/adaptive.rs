@@ -98,12 +98,18 @@ struct Known {
     pace: Pace,
 }
 
+impl Known {
+    /// Work ahead of a request, of all replicas, in prompt tokens.
+    fn ahead(&self, replicas: f64) -> f64 {
+        replicas * self.queued
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Priced {
     id: EndpointId,
     in_flight: u32,
     cost: f64,
-    ahead: f64,
 }
 
 /// The picker.
@@ -168,7 +174,7 @@ impl Adaptive {
             let e = endpoints.get(id);
             let streams = self.streams(e);
             let known = self.known.at(id);
-            let ahead = self.replicas * known.queued + u;
+            let ahead = known.ahead(self.replicas) + u;
             let relative = known.pace.unloaded().zip(base).map_or(1.0, |(own, pool)| (own / pool).clamp(0.25, 4.0));
             let mut s = known.speed.seconds_per_unit_at(now, self.memory_s, &self.pool, relative);
             if let Some(&(sent, predicted, _)) = known.pending.front() {
@@ -179,7 +185,7 @@ impl Adaptive {
             let pace = pace.or(self.pool.pace());
             let words = pace.map_or(0.0, |(tau, tau0)| tau + (tau - tau0).max(0.0));
             let cost = s * ahead + self.externality * s * u * crowd + self.first_words * words;
-            self.priced.push(Priced { id, in_flight: e.in_flight, cost, ahead });
+            self.priced.push(Priced { id, in_flight: e.in_flight, cost });
         }
     }
 
@@ -226,9 +232,14 @@ impl Picker for Adaptive {
             ex.candidates.extend(self.priced.iter().map(|p| (p.id, p.cost)));
         }
         let id = best.take()?;
-        let ahead = self.priced.iter().find(|p| p.id == id).map_or(u, |p| p.ahead);
-        let reason = if self.by_load.is_some() { "degraded" } else { "price" };
-        Some(Pick { endpoint: id, reason, work: u, predicted: Prediction::Work(ahead) })
+        Some(Pick::of(id, if self.by_load.is_some() { "degraded" } else { "price" }))
+    }
+
+    fn predict(&self, now: Instant, id: EndpointId, req: &Request<'_>, endpoints: &Endpoints) -> Prediction {
+        match endpoints.load_at(id, now).filter(|_| self.by_load.is_some()) {
+            Some(load) => Prediction::Load(load),
+            None => Prediction::Work(self.known.get(id).map_or(0.0, |k| k.ahead(self.replicas)) + req.work()),
+        }
     }
 
     fn on_event(&mut self, now: Instant, id: EndpointId, event: &EndpointEvent<'_>, endpoints: &Endpoints) {

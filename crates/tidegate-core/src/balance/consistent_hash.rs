@@ -5,13 +5,14 @@
 //! keys that need not have moved. With `bounded_load: c`, an endpoint holding more than `c` times its fair part of the requests in
 //! flight passes the key on to the next (Mirrokni, Thorup, Zadimoghaddam 2018), so a hot key cannot drown its home.
 //!
-//! A request without a key is placed by power of two choices and counted: hashing an absent key would send them all to one endpoint
+//! A request without a key is placed by power of two choices, for the reason `no_key`, by which it is counted: hashing an absent key would send them all to one endpoint
 //! (Envoy's issue 1798). Points come from a fixed hash of the endpoint's name, so every replica and every restart agrees.
 //! O(log(n v)) for the ring, O(1) for maglev; rebuilt at the first pick after a change.
 
 mod maglev;
 mod ring;
 
+use super::tie::Lowest;
 use super::{Cx, Pick, Picker, Usable};
 use crate::descriptor::{Descriptor, Param, ParamKind, Params, Value};
 use crate::endpoint::{Endpoint, Endpoints, Gate};
@@ -78,8 +79,6 @@ pub struct ConsistentHash {
     table: Table,
     bounded_load: Option<f64>,
     changed: bool,
-    /// Requests that came without a key.
-    pub keyless: u64,
 }
 
 impl ConsistentHash {
@@ -91,7 +90,7 @@ impl ConsistentHash {
         };
         // A bound under 1 could not be met by anybody.
         let bounded_load = Some(params.float("bounded_load")).filter(|&c| c > 0.0).map(|c| c.max(1.0));
-        Self { table, bounded_load, changed: true, keyless: 0 }
+        Self { table, bounded_load, changed: true }
     }
 
     /// Whether `e` may take one more request under the bound: `ceil(c * (total + 1) * weight / total weight)`.
@@ -111,6 +110,10 @@ impl ConsistentHash {
     }
 }
 
+fn load(e: &Endpoint) -> f64 {
+    f64::from(e.in_flight) / e.weight
+}
+
 impl Picker for ConsistentHash {
     fn pick(&mut self, cx: &mut Cx<'_>, req: &Request<'_>, usable: &Usable<'_>) -> Option<Pick> {
         if core::mem::take(&mut self.changed) {
@@ -121,19 +124,19 @@ impl Picker for ConsistentHash {
             }
         }
         let Some(key) = req.hash_key else {
-            self.keyless += 1;
             let (a, b) = usable.two(cx.rng);
-            let load = |id: EndpointId| {
-                let e = usable.endpoints.get(id);
-                f64::from(e.in_flight) / e.weight
-            };
+            let load = |id: EndpointId| load(usable.endpoints.get(id));
             return Some(Pick::of(if load(b) < load(a) { b } else { a }, "no_key"));
         };
         match self.place(mix(key), usable) {
             Some((id, true)) => Some(Pick::of(id, "home")),
             Some((id, false)) => Some(Pick::of(id, "next")),
-            // Only rounding can leave nobody under the bound.
-            None => Some(Pick::of(usable.random(cx.rng), "no_room")),
+            // Nobody is under the bound: those who are, were attempted already or are held back.
+            None => {
+                let mut lowest = Lowest::new();
+                usable.iter().for_each(|e| lowest.offer(cx, e.id, load(e), 0.0));
+                lowest.take().map(|id| Pick::of(id, "no_room"))
+            }
         }
     }
 

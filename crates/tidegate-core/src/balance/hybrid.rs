@@ -74,7 +74,6 @@ pub struct Hybrid {
     /// Since when an endpoint is out, or when its last trial went out.
     out: PerEndpoint<Option<Instant>>,
     kept: Vec<EndpointId>,
-    left_out: Vec<EndpointId>,
 }
 
 impl Hybrid {
@@ -90,7 +89,6 @@ impl Hybrid {
             steady: FastestRecovery::new(&Params::defaults(&fastest_recovery::DESCRIPTOR), cfg.max_load.unwrap_or(1.0)),
             out: PerEndpoint::default(),
             kept: Vec::new(),
-            left_out: Vec::new(),
         }
     }
 
@@ -114,13 +112,12 @@ impl Hybrid {
 
     /// Fills `kept`, leaving out slow endpoints whose trial is not due; false if too many would go.
     fn leave_out(&mut self, now: Instant, usable: &Usable<'_>) -> bool {
+        let waits = |id: EndpointId| {
+            self.out.get(id).copied().flatten().is_some_and(|t| now.secs_since(t) < self.retry_after_s)
+        };
         self.kept.clear();
-        self.left_out.clear();
-        for &id in usable.ids() {
-            let waits = self.out.get(id).copied().flatten().is_some_and(|t| now.secs_since(t) < self.retry_after_s);
-            if waits { self.left_out.push(id) } else { self.kept.push(id) }
-        }
-        !self.left_out.is_empty() && self.kept.len() >= usable.len().div_ceil(2)
+        self.kept.extend(usable.ids().iter().copied().filter(|&id| !waits(id)));
+        self.kept.len() < usable.len() && self.kept.len() >= usable.len().div_ceil(2)
     }
 }
 
@@ -128,9 +125,8 @@ impl Picker for Hybrid {
     fn pick(&mut self, cx: &mut Cx<'_>, req: &Request<'_>, usable: &Usable<'_>) -> Option<Pick> {
         self.watch(cx.now, usable.endpoints);
         let narrowed = self.leave_out(cx.now, usable);
-        let (kept, left_out) = (core::mem::take(&mut self.kept), core::mem::take(&mut self.left_out));
-        let fewer = Usable::new(&kept, &left_out, usable.endpoints, usable.total_weight, usable.total_in_flight);
-        let from = if narrowed { &fewer } else { usable };
+        let kept = core::mem::take(&mut self.kept);
+        let from = if narrowed { &usable.only(&kept) } else { usable };
         let due = kept.iter().copied().find(|&id| self.out.get(id).copied().flatten().is_some());
         let pick = match due {
             Some(id) => {
@@ -140,7 +136,7 @@ impl Picker for Hybrid {
             None if self.alarmed => self.steady.pick(cx, req, from).map(|p| Pick { reason: "fastest_recovery", ..p }),
             None => self.fast.pick(cx, req, from).map(|p| Pick { reason: "least_response_time", ..p }),
         };
-        (self.kept, self.left_out) = (kept, left_out);
+        self.kept = kept;
         pick
     }
 

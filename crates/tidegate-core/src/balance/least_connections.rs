@@ -2,7 +2,8 @@
 //!
 //! Ties go to the endpoint with the lowest weighted request rate over the last second, then to chance: at low load everybody has zero
 //! in flight, and the rate keeps the choice from being the same endpoint every time. A new or returned endpoint starts with a phantom
-//! count, which fades by one per answer, so that "zero in flight" does not draw the whole stream to it. O(n).
+//! count, so that "zero in flight" does not draw the whole stream to it. It fades by one per answer, and by one per turn it was passed
+//! over (as many decisions as there are endpoints): in a quiet pool, where nobody has five in flight, it would never be used. O(n).
 
 use super::tie::{Lowest, PerEndpoint};
 use super::{Cx, Pick, Picker, Usable};
@@ -23,7 +24,7 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
     warms_up: false,
     params: &[Param {
         name: "initial_connections",
-        summary: "phantom requests a new or returned endpoint starts with; one fades per answer",
+        summary: "phantom requests a new or returned endpoint starts with; one fades per answer or turn passed over",
         unit: "requests",
         kind: ParamKind::Integer { min: 0, max: 10_000 },
         default: Value::Integer(5),
@@ -34,14 +35,14 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
 /// The picker.
 #[derive(Debug)]
 pub struct LeastConnections {
-    initial: u32,
-    phantom: PerEndpoint<u32>,
+    initial: f64,
+    phantom: PerEndpoint<f64>,
 }
 
 impl LeastConnections {
     /// A picker with these parameters.
     pub fn new(params: &Params) -> Self {
-        Self { initial: params.integer("initial_connections") as u32, phantom: PerEndpoint::default() }
+        Self { initial: params.integer("initial_connections") as f64, phantom: PerEndpoint::default() }
     }
 }
 
@@ -49,9 +50,11 @@ impl Picker for LeastConnections {
     fn pick(&mut self, cx: &mut Cx<'_>, _req: &Request<'_>, usable: &Usable<'_>) -> Option<Pick> {
         let mut lowest = Lowest::new();
         let mut best = f64::INFINITY;
+        let turn = 1.0 / usable.len() as f64;
         for e in usable.iter() {
-            let phantom = self.phantom.get(e.id).copied().unwrap_or(0);
-            let load = f64::from(e.in_flight + phantom) / e.weight;
+            let phantom = self.phantom.at(e.id);
+            let load = (f64::from(e.in_flight) + *phantom) / e.weight;
+            *phantom = (*phantom - turn).max(0.0);
             // The rate takes an exponential: only those who may win are asked for it.
             if load <= best {
                 best = load;
@@ -67,9 +70,9 @@ impl Picker for LeastConnections {
         let phantom = self.phantom.at(id);
         match event {
             EndpointEvent::Added { cold: true } | EndpointEvent::Returned => *phantom = self.initial,
-            EndpointEvent::Added { cold: false } | EndpointEvent::Removed => *phantom = 0,
+            EndpointEvent::Added { cold: false } | EndpointEvent::Removed => *phantom = 0.0,
             EndpointEvent::Ended(_, outcome, _) if outcome.verdict == Verdict::Success => {
-                *phantom = phantom.saturating_sub(1);
+                *phantom = (*phantom - 1.0).max(0.0);
             }
             _ => {}
         }

@@ -5,7 +5,8 @@
 //!
 //! `form: ewma` (default) mends both: a failure is a penalty sample of at least 5 s, never a fast one; the average fades while the
 //! endpoint is idle, so it is tried again; and with `credit` the average counts once per request already there, because the next
-//! answer has to wait for those. O(n).
+//! answer has to wait for those. With `signal: reported` a report that cannot be used counts for nothing, and when nobody's can, the rule is
+//! fewest in flight and says `degraded`. O(n).
 
 use super::tie::{Lowest, PerEndpoint};
 use super::{Cx, Pick, Picker, Usable};
@@ -102,7 +103,10 @@ impl LeastResponseTime {
     }
 
     /// The average of one endpoint in seconds, `None` before its first sample.
-    fn time_at(&self, now: Instant, e: &Endpoint) -> Option<f64> {
+    fn time_at(&self, now: Instant, e: &Endpoint, endpoints: &Endpoints) -> Option<f64> {
+        if self.signal == "reported" && endpoints.loads[e.id.index()].degraded_at(now).is_some() {
+            return None;
+        }
         let time = self.times.get(e.id)?;
         // With requests there the endpoint is being observed, however long they take; only an idle one fades.
         if self.plain || e.in_flight > 0 { time.last() } else { time.value_at(now, self.decay_s) }
@@ -111,16 +115,18 @@ impl LeastResponseTime {
 
 impl Picker for LeastResponseTime {
     fn pick(&mut self, cx: &mut Cx<'_>, _req: &Request<'_>, usable: &Usable<'_>) -> Option<Pick> {
-        let known = usable.iter().filter_map(|e| self.time_at(cx.now, e));
-        let prior = if self.plain { 0.0 } else { known.fold(f64::INFINITY, f64::min).min(1e9) };
+        let known = usable.iter().filter_map(|e| self.time_at(cx.now, e, usable.endpoints));
+        let lowest_known = known.fold(f64::INFINITY, f64::min);
+        let degraded = self.signal == "reported" && lowest_known == f64::INFINITY;
+        let prior = if self.plain && !degraded { 0.0 } else { lowest_known.min(1e9) };
         let mut lowest = Lowest::new();
         for e in usable.iter() {
-            let time = self.time_at(cx.now, e);
-            let queue = !self.plain && (self.credit || time.is_none());
+            let time = self.time_at(cx.now, e, usable.endpoints);
+            let queue = degraded || !self.plain && (self.credit || time.is_none());
             let factor = if queue { f64::from(e.in_flight + 1) } else { 1.0 };
             lowest.offer(cx, e.id, time.unwrap_or(prior) * factor, 0.0);
         }
-        lowest.take().map(|id| Pick::of(id, self.signal))
+        lowest.take().map(|id| Pick::of(id, if degraded { "degraded" } else { self.signal }))
     }
 
     fn on_event(&mut self, now: Instant, id: EndpointId, event: &EndpointEvent<'_>, _endpoints: &Endpoints) {

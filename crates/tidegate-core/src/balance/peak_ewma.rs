@@ -1,8 +1,8 @@
 //! `peak_ewma`: of two endpoints drawn at random, the one with the lower peak-sensitive response time times (in flight + 1).
 //!
 //! Finagle and Linkerd: an average that jumps to a worse sample at once and comes down with time. Two *distinct* draws (Envoy's
-//! issue 11004 was the same host drawn twice), so with two endpoints the better one is always found. Failures are penalty samples.
-//! O(1).
+//! issue 11004 was the same host drawn twice), so with two endpoints the better one is always found. Failures are penalty samples. Unlike
+//! there, the average fades only while the endpoint is idle: one that hangs with requests in it must not come to look fast. O(1).
 
 use super::tie::PerEndpoint;
 use super::{Cx, Pick, Picker, Usable};
@@ -56,8 +56,11 @@ impl PeakEwmaPicker {
     }
 
     fn load(&self, now: Instant, id: EndpointId, endpoints: &Endpoints) -> f64 {
-        let cost = self.cost.get(id).copied().flatten().map_or(self.default_s, |c| c.value_at(now, self.decay_s));
-        cost * f64::from(endpoints.get(id).in_flight + 1)
+        let in_flight = endpoints.get(id).in_flight;
+        let cost = self.cost.get(id).copied().flatten();
+        let cost =
+            cost.map_or(self.default_s, |c| if in_flight > 0 { c.last() } else { c.value_at(now, self.decay_s) });
+        cost * f64::from(in_flight + 1)
     }
 }
 

@@ -29,22 +29,18 @@ impl Cx<'_> {
 }
 
 /// A choice.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pick {
     /// The endpoint.
     pub endpoint: EndpointId,
     /// What in the policy decided: a short stable word for `x-tidegate-reason`.
     pub reason: &'static str,
-    /// Work the request brings to this endpoint, in prompt tokens; 0 takes the request's own estimate.
-    pub work: f64,
-    /// What the policy predicts.
-    pub predicted: Prediction,
 }
 
 impl Pick {
-    /// A choice without a prediction.
+    /// A choice and its reason.
     pub const fn of(endpoint: EndpointId, reason: &'static str) -> Self {
-        Self { endpoint, reason, work: 0.0, predicted: Prediction::None }
+        Self { endpoint, reason }
     }
 }
 
@@ -53,14 +49,23 @@ pub trait Picker: Send {
     /// Chooses among `usable`, which is never empty. `None` refuses the request.
     fn pick(&mut self, cx: &mut Cx<'_>, req: &Request<'_>, usable: &Usable<'_>) -> Option<Pick>;
 
+    /// What is to be expected of `req` at `id`, to be learned from when it has happened. Asked for every dispatch, also for those that
+    /// affinity or a trial placed: else a pool full of sessions would learn nothing.
+    fn predict(&self, _now: Instant, _id: EndpointId, _req: &Request<'_>, _endpoints: &Endpoints) -> Prediction {
+        Prediction::None
+    }
+
     /// Something happened at endpoint `id`; `endpoints` is up to date with it.
     fn on_event(&mut self, _now: Instant, _id: EndpointId, _event: &EndpointEvent<'_>, _endpoints: &Endpoints) {}
 }
 
 /// The endpoints that may be picked for one request.
+#[derive(Clone, Copy)]
 pub struct Usable<'a> {
-    ids: &'a [EndpointId],
-    held_back: &'a [EndpointId],
+    pub(crate) ids: &'a [EndpointId],
+    pub(crate) gate: Gate,
+    pub(crate) left_out_of: &'a [u64],
+    pub(crate) decision: u64,
     /// Everything known of all endpoints, usable or not.
     pub endpoints: &'a Endpoints,
     /// Sum of the weights of all usable endpoints of the pool.
@@ -70,15 +75,12 @@ pub struct Usable<'a> {
 }
 
 impl<'a> Usable<'a> {
-    /// `ids` may be picked; `held_back` are usable in general but not for this request.
-    pub fn new(
-        ids: &'a [EndpointId],
-        held_back: &'a [EndpointId],
-        endpoints: &'a Endpoints,
-        total_weight: f64,
-        total_in_flight: u32,
-    ) -> Self {
-        Self { ids, held_back, endpoints, total_weight, total_in_flight }
+    /// Only `ids` of them, for rules that look at nothing but ids.
+    pub fn only<'b>(&self, ids: &'b [EndpointId]) -> Usable<'b>
+    where
+        'a: 'b,
+    {
+        Usable { ids, ..*self }
     }
 
     /// How many; at least 1.
@@ -115,12 +117,8 @@ impl<'a> Usable<'a> {
         (self.ids[a], self.ids[b])
     }
 
-    /// Whether `id` may be picked, in constant time for all but retries and ramps.
+    /// Whether `id` may be picked, in constant time.
     pub fn contains(&self, id: EndpointId) -> bool {
-        match self.endpoints.get(id).gate {
-            Gate::Usable => !self.held_back.contains(&id) || self.ids.contains(&id),
-            Gate::CoolingDown => self.ids.contains(&id),
-            _ => false,
-        }
+        self.endpoints.get(id).gate == self.gate && self.left_out_of[id.index()] != self.decision
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! The plain rule of Envoy and HAProxy, with the two faults reported against it removed: exactly one trial is out at a time, held by a
 //! request key so that a straggler from before the ejection can neither close nor reopen it; and a trial that ends without a verdict
-//! (client left, 4xx, 429) frees its place at once instead of wedging the state.
+//! (client left, 4xx, 429) frees its place at once instead of wedging the state. A trial is a lease: one that hangs longer than
+//! [`EjectionConfig::max`] lets the next one start, and an answer to either brings the endpoint back.
 
 use crate::id::RequestKey;
 use crate::outcome::{Failure, Verdict};
@@ -28,7 +29,7 @@ pub enum Phase {
     },
     /// Ejected: nobody goes there before `until`, and then one trial.
     Out {
-        /// The earliest trial.
+        /// The earliest next trial; while one is under way, the end of its lease.
         until: Instant,
         /// The trial under way.
         trial: Option<RequestKey>,
@@ -61,18 +62,18 @@ impl Ejection {
         matches!(self.phase, Phase::Out { .. })
     }
 
-    /// When the next trial may start; `None` if in, or if a trial is under way.
+    /// When the next trial may start; `None` if in.
     pub fn trial_at(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Out { until, trial: None } => Some(until),
-            _ => None,
+            Phase::Out { until, .. } => Some(until),
+            Phase::In { .. } => None,
         }
     }
 
-    /// A trial was dispatched as `key`.
-    pub fn on_trial(&mut self, key: RequestKey) {
-        if let Phase::Out { trial, .. } = &mut self.phase {
-            *trial = Some(key);
+    /// A trial was dispatched as `key` at `now`.
+    pub fn on_trial(&mut self, cfg: &EjectionConfig, now: Instant, key: RequestKey) {
+        if let Phase::Out { until, trial } = &mut self.phase {
+            (*until, *trial) = (now + cfg.max, Some(key));
         }
     }
 
@@ -83,14 +84,15 @@ impl Ejection {
         }
     }
 
-    /// The first byte of request `key` came. For a trial that settles it: a stream of minutes must not keep its endpoint out.
-    pub fn on_first_byte(&mut self, key: RequestKey) -> Option<Change> {
+    /// The first byte of a request came, of a trial or not. For a trial that settles it: a stream of minutes must not keep its
+    /// endpoint out.
+    pub fn on_first_byte(&mut self, is_trial: bool) -> Option<Change> {
         match &mut self.phase {
             Phase::In { errors, .. } => {
                 *errors = 0;
                 None
             }
-            Phase::Out { trial, .. } if *trial == Some(key) => {
+            Phase::Out { .. } if is_trial => {
                 self.phase = Phase::default();
                 Some(Change::Returned)
             }
@@ -121,19 +123,13 @@ impl Ejection {
                 }
                 None
             }
-            (Phase::Out { trial, .. }, _) if *trial == Some(key) => {
-                *trial = None;
-                match verdict {
-                    Verdict::Success => {
-                        self.phase = Phase::default();
-                        Some(Change::Returned)
-                    }
-                    Verdict::Failed(_) => {
-                        self.failed_trials = (self.failed_trials + 1).min(16);
-                        Some(self.eject(cfg, now))
-                    }
-                    _ => None,
-                }
+            // A success has had its first byte, which settled the trial already.
+            (Phase::Out { until, trial }, _) if *trial == Some(key) => {
+                (*until, *trial) = (now, None);
+                matches!(verdict, Verdict::Failed(_)).then(|| {
+                    self.failed_trials = (self.failed_trials + 1).min(16);
+                    self.eject(cfg, now)
+                })
             }
             _ => None,
         }
@@ -178,10 +174,10 @@ mod tests {
     fn a_straggler_from_before_does_not_close_it() {
         // gateways.md 61: old streams that end well during half-open counted as recovery.
         let (mut e, cfg) = ejected();
-        e.on_trial(key(50));
-        assert_eq!(e.on_end(&cfg, at(2), key(4), Verdict::Success, true), None);
+        e.on_trial(&cfg, at(2), key(50));
+        assert_eq!((e.on_first_byte(false), e.on_end(&cfg, at(2), key(4), Verdict::Success, true)), (None, None));
         assert!(e.is_out());
-        assert_eq!(e.on_end(&cfg, at(2), key(50), Verdict::Success, true), Some(Change::Returned));
+        assert_eq!(e.on_first_byte(true), Some(Change::Returned));
     }
 
     #[test]
@@ -191,11 +187,22 @@ mod tests {
         for (n, verdict) in
             [Verdict::Cancelled, Verdict::ClientError, Verdict::Throttled { retry_after: None }].into_iter().enumerate()
         {
-            e.on_trial(key(60 + n as u32));
-            assert_eq!(e.trial_at(), None, "one trial at a time");
+            e.on_trial(&cfg, at(2), key(60 + n as u32));
+            assert_eq!(e.trial_at(), Some(at(32)), "one trial at a time");
             assert_eq!(e.on_end(&cfg, at(2), key(60 + n as u32), verdict, true), None);
-            assert!(e.trial_at().is_some());
+            assert_eq!(e.trial_at(), Some(at(2)));
         }
+    }
+
+    #[test]
+    fn a_trial_that_hangs_does_not_wedge_it() {
+        // gateways.md 33: a probe that never settles kept the breaker half-open for six days.
+        let (mut e, cfg) = ejected();
+        e.on_trial(&cfg, at(2), key(70));
+        assert_eq!(e.trial_at(), Some(at(32)));
+        e.on_trial(&cfg, at(40), key(71));
+        assert_eq!(e.on_end(&cfg, at(41), key(70), FAILED, true), None, "the lease of the first is over");
+        assert_eq!(e.on_first_byte(true), Some(Change::Returned), "whichever trial is answered");
     }
 
     #[test]
@@ -203,7 +210,7 @@ mod tests {
         let (mut e, cfg) = (Ejection::default(), EjectionConfig::default());
         for n in 0..5 {
             assert!(!e.is_out());
-            e.on_first_byte(key(n));
+            e.on_first_byte(false);
             e.on_end(&cfg, at(0), key(n), Verdict::Failed(Failure::Truncated), true);
         }
         assert!(e.is_out());
@@ -214,7 +221,7 @@ mod tests {
         let (mut e, cfg) = ejected();
         let mut waits = std::vec::Vec::new();
         for n in 0..8 {
-            e.on_trial(key(n));
+            e.on_trial(&cfg, at(2), key(n));
             if let Some(Change::Ejected(w)) = e.on_end(&cfg, at(2), key(n), FAILED, true) {
                 waits.push(w.as_secs());
             }

@@ -24,6 +24,11 @@ impl LoadReport {
             && self.response_time_s.is_none_or(|v| v >= 0.0 && v.is_finite())
     }
 
+    /// Whether it says nothing at all.
+    pub fn is_empty(&self) -> bool {
+        self.load.is_none() && self.response_time_s.is_none() && self.utilisation.iter().all(Option::is_none)
+    }
+
     /// The fraction of the scarcest resource that is still free, 0..1.
     pub fn headroom(&self) -> Option<f64> {
         let most =

@@ -6,9 +6,13 @@
 
 use super::LoadReport;
 use crate::time::{Duration, Instant};
+use alloc::collections::VecDeque;
 
 /// Reports in a row with one and the same load, after which it is called frozen if own requests came and went meanwhile.
 const FROZEN_REPORTS: u32 = 10;
+
+/// Changes of the in-flight count that are remembered, to know what it was when a report was sampled.
+const LOGGED: usize = 256;
 
 /// Why a signal cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +48,8 @@ pub struct LoadSignal {
     replicas: f64,
     last: Option<LoadReport>,
     in_flight_then: u32,
+    /// Own requests in flight from each instant on, oldest first, since the newest report's sample.
+    log: VecDeque<(Instant, u32)>,
     dispatched_then: u64,
     same: u32,
     sent_while_same: u64,
@@ -59,6 +65,7 @@ impl LoadSignal {
             replicas,
             last: None,
             in_flight_then: 0,
+            log: VecDeque::new(),
             dispatched_then: 0,
             same: 0,
             sent_while_same: 0,
@@ -66,9 +73,19 @@ impl LoadSignal {
         }
     }
 
-    /// A report arrived while `in_flight` own requests were there, after `dispatched` in all. False if it was not taken: impossible,
-    /// or sampled before the one held.
-    pub fn on_report(&mut self, report: &LoadReport, in_flight: u32, dispatched: u64) -> bool {
+    /// From `now` on, `in_flight` own requests are there.
+    pub fn on_in_flight(&mut self, now: Instant, in_flight: u32) {
+        match self.log.back_mut() {
+            Some(last) if last.0 >= now => last.1 = in_flight,
+            _ => self.log.push_back((now, in_flight)),
+        }
+        if self.log.len() > LOGGED {
+            self.log.pop_front();
+        }
+    }
+
+    /// A report arrived after `dispatched` own requests in all. False if it was not taken: impossible, or sampled before the one held.
+    pub fn on_report(&mut self, report: &LoadReport, dispatched: u64) -> bool {
         self.impossible = !report.is_possible();
         if self.impossible || self.last.is_some_and(|l| l.sampled_at >= report.sampled_at) {
             return false;
@@ -81,7 +98,13 @@ impl LoadSignal {
             (self.same, self.sent_while_same) = (0, 0);
         }
         self.last = Some(*report);
-        (self.in_flight_then, self.dispatched_then) = (in_flight, dispatched);
+        // As of the sample, not of its arrival: what was sent in between is not in the reported load.
+        while self.log.get(1).is_some_and(|&(at, _)| at <= report.sampled_at) {
+            self.log.pop_front();
+        }
+        let then = self.log.front().filter(|&&(at, _)| at <= report.sampled_at).map(|&(_, n)| n);
+        self.in_flight_then = then.unwrap_or(if self.log.len() == LOGGED { self.log[0].1 } else { 0 });
+        self.dispatched_then = dispatched;
         true
     }
 
@@ -90,7 +113,7 @@ impl LoadSignal {
         self.last.as_ref()
     }
 
-    /// Own requests in flight when the newest report was taken.
+    /// Own requests in flight when the newest report was sampled.
     pub fn in_flight_then(&self) -> u32 {
         self.in_flight_then
     }
@@ -110,11 +133,11 @@ impl LoadSignal {
         match self.last {
             _ if self.impossible => Some(Degraded::Impossible),
             None => Some(Degraded::Missing),
-            Some(l) if now.since(l.sampled_at) > self.max_age => Some(Degraded::Old),
+            Some(l) if now.since(l.sampled_at) >= self.max_age => Some(Degraded::Old),
             Some(_) if self.same >= FROZEN_REPORTS && self.sent_while_same >= u64::from(FROZEN_REPORTS) => {
                 Some(Degraded::Frozen)
             }
-            Some(l) if l.load.is_none() => Some(Degraded::Missing),
+            Some(l) if l.is_empty() => Some(Degraded::Missing),
             Some(_) => None,
         }
     }
@@ -148,10 +171,26 @@ mod tests {
     fn a_burst_between_two_reports_is_counted() {
         // gateways.md 9: N concurrent requests inside one interval all went to the same endpoint.
         let mut s = signal();
-        assert!(s.on_report(&report(0, 0.2), 1, 1));
+        s.on_in_flight(at(0), 1);
+        assert!(s.on_report(&report(0, 0.2), 1));
         assert_eq!(s.load_at(at(10), 1), Some(0.2));
         assert!((s.load_at(at(10), 5).unwrap() - 0.6).abs() < 1e-12);
         assert!((s.load_at(at(10), 0).unwrap() - 0.1).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_was_sent_between_sample_and_arrival_is_credited() {
+        let mut s = signal();
+        for k in 1..=5 {
+            s.on_in_flight(at(100 * k), k as u32);
+        }
+        assert!(s.on_report(&report(250, 0.2), 5));
+        assert_eq!(s.in_flight_then(), 2);
+        assert!((s.load_at(at(510), 5).unwrap() - 0.5).abs() < 1e-12);
+        for k in 0..10 * LOGGED as u64 {
+            s.on_in_flight(at(1000 + k), 1);
+        }
+        assert_eq!(s.log.len(), LOGGED);
     }
 
     #[test]
@@ -163,13 +202,13 @@ mod tests {
     #[test]
     fn old_impossible_and_late_reports_do_not_count() {
         let mut s = signal();
-        s.on_report(&report(1000, 0.5), 0, 0);
-        assert!(!s.on_report(&report(900, 0.1), 0, 0), "a late report must not replace a newer one");
+        s.on_report(&report(1000, 0.5), 0);
+        assert!(!s.on_report(&report(900, 0.1), 0), "a late report must not replace a newer one");
         assert_eq!(s.load_at(at(1000), 0), Some(0.5));
-        assert_eq!(s.degraded_at(at(4001)), Some(Degraded::Old));
-        assert!(!s.on_report(&report(4100, 7.0), 0, 0));
+        assert_eq!(s.degraded_at(at(4000)), Some(Degraded::Old));
+        assert!(!s.on_report(&report(4100, 7.0), 0));
         assert_eq!(s.degraded_at(at(4100)), Some(Degraded::Impossible));
-        assert!(s.on_report(&report(4200, 0.7), 0, 0));
+        assert!(s.on_report(&report(4200, 0.7), 0));
         assert_eq!(s.degraded_at(at(4200)), None);
     }
 
@@ -177,14 +216,14 @@ mod tests {
     fn a_load_that_does_not_move_under_traffic_is_frozen() {
         let mut s = signal();
         for k in 0..=10 {
-            s.on_report(&report(k * 100, 0.4), 0, k * 3);
+            s.on_report(&report(k * 100, 0.4), k * 3);
         }
         assert_eq!(s.degraded_at(at(1000)), Some(Degraded::Frozen));
-        s.on_report(&report(1100, 0.41), 0, 40);
+        s.on_report(&report(1100, 0.41), 40);
         assert_eq!(s.degraded_at(at(1100)), None);
         let mut idle = signal();
         for k in 0..=20 {
-            idle.on_report(&report(k * 100, 0.4), 0, 0);
+            idle.on_report(&report(k * 100, 0.4), 0);
         }
         assert_eq!(idle.degraded_at(at(2000)), None, "no traffic, no suspicion");
     }

@@ -31,7 +31,7 @@ pub enum Shed {
     NoEndpoint,
     /// Every endpoint has weight 0.
     AllWeightsZero,
-    /// No endpoint is healthy.
+    /// No endpoint is healthy, or too few for a pool that fails closed.
     NoHealthyEndpoint,
     /// Every endpoint that is healthy has `max_in_flight` requests.
     EndpointLimit,
@@ -62,7 +62,7 @@ impl Shed {
         match self {
             Self::NoEndpoint => "this pool has no endpoint that takes requests",
             Self::AllWeightsZero => "every endpoint of this pool has weight 0, which drains it",
-            Self::NoHealthyEndpoint => "no endpoint of this pool is healthy",
+            Self::NoHealthyEndpoint => "no endpoint of this pool is healthy, or too few are",
             Self::EndpointLimit => "every healthy endpoint of this pool is at its max_in_flight",
             Self::Overloaded => "every healthy endpoint of this pool reports a load over max_load",
             Self::RetryBudget => "the attempt failed and no retry is left",

@@ -75,16 +75,27 @@ impl Pool {
         if member.ejection.is_out() {
             return Gate::Ejected;
         }
-        if now < member.not_before {
-            return Gate::CoolingDown;
-        }
-        let share = member.ramp.map_or(1.0, |r| r.share_at(now, &self.warm_up));
-        let full = |max: u32| hot.in_flight >= (libm::ceil(f64::from(max) * share) as u32).max(1);
-        if member.max_in_flight.is_some_and(full) {
+        if self.is_full(now, id) {
             return Gate::Full;
         }
         let over = |max: f64| self.cfg.load.is_some() && self.endpoints.load_at(id, now).is_some_and(|l| l > max);
-        if self.cfg.max_load.is_some_and(over) { Gate::Overloaded } else { Gate::Usable }
+        if self.cfg.max_load.is_some_and(over) {
+            return Gate::Overloaded;
+        }
+        // Last, as an endpoint behind this gate alone is used when no other is left.
+        if now < member.not_before { Gate::CoolingDown } else { Gate::Usable }
+    }
+
+    /// Whether an endpoint has as many requests as `max_in_flight` and its ramp allow.
+    fn is_full(&self, now: Instant, id: EndpointId) -> bool {
+        let max = self.members[id.index()].max_in_flight;
+        let allowed = |max: u32| (libm::ceil(f64::from(max) * self.share_at(id, now)) as u32).max(1);
+        max.is_some_and(|max| self.endpoints.hot[id.index()].in_flight >= allowed(max))
+    }
+
+    /// Whether too few endpoints pass their checks for a pool that fails closed.
+    pub(super) fn fails_closed(&self) -> bool {
+        self.panic && self.cfg.panic == Panic::Refuse
     }
 
     /// The next instant at which time alone changes this endpoint.
@@ -166,38 +177,40 @@ impl Pool {
         }
     }
 
-    /// Whether every usable endpoint is being ramped up: then nothing is held back, as somebody must serve.
-    fn all_ramping(&self) -> bool {
-        let usable_ramping =
-            self.ramping.iter().filter(|id| self.endpoints.hot[id.index()].gate == Gate::Usable).count();
-        usable_ramping == self.usable.len()
+    /// Whether ramps hold anybody back: not when every usable endpoint is being ramped up, as somebody must serve.
+    pub(super) fn holds_back(&self) -> bool {
+        let ramping = self.ramping.iter().filter(|id| self.endpoints.hot[id.index()].gate == Gate::Usable).count();
+        ramping > 0 && ramping < self.usable.len()
     }
 
-    /// Fills `scratch` with the candidates and `held_back` with usable endpoints left out, if any are. Where no endpoint is usable but
-    /// some are only cooling down, those are the candidates: their answer is better than ours.
-    pub(super) fn fill_candidates(&mut self, _now: Instant, req: &Request<'_>) {
+    /// Finds the endpoints the policy may pick for `req`: usable ones without those it was sent to already and those their ramp holds
+    /// back. Where no endpoint is usable but some are only cooling down, those: their answer is better than ours. False: all of
+    /// `usable`, so that the common case copies nothing; true: those now in `scratch`.
+    pub(super) fn fill_candidates(&mut self, req: &Request<'_>) -> bool {
         self.scratch.clear();
         self.held_back.clear();
-        if self.usable.is_empty() && self.gates[Gate::CoolingDown as usize] > 0 {
+        self.decision += 1;
+        let hold = self.holds_back();
+        if self.usable.is_empty() {
             let cooling = self.endpoints.hot.iter().filter(|e| e.gate == Gate::CoolingDown).map(|e| e.id);
-            self.scratch.extend(cooling.filter(|id| !req.attempted.contains(id)));
-            return;
-        }
-        let hold = !self.ramping.is_empty() && !self.all_ramping();
-        if !hold && req.attempted.is_empty() {
-            return;
-        }
-        for &id in &self.usable {
-            let ramp = self.members[id.index()].ramp.filter(|_| hold);
-            if req.attempted.contains(&id) || ramp.is_some_and(|r| !r.has_token()) {
-                self.held_back.push(id);
-            } else {
-                self.scratch.push(id);
+            if self.gates[Gate::CoolingDown as usize] > 0 {
+                self.scratch.extend(cooling.filter(|id| !req.attempted.contains(id)));
             }
+        } else if hold || !req.attempted.is_empty() {
+            for &id in &self.usable {
+                let waits = hold && self.members[id.index()].ramp.is_some_and(|r| !r.has_token());
+                let to = if waits || req.attempted.contains(&id) { &mut self.held_back } else { &mut self.scratch };
+                to.push(id);
+            }
+            if self.scratch.is_empty() {
+                self.scratch.extend(self.held_back.iter().filter(|id| !req.attempted.contains(id)));
+                self.held_back.retain(|id| req.attempted.contains(id));
+            }
+        } else {
+            return false;
         }
-        if self.scratch.is_empty() {
-            self.scratch.extend(self.held_back.iter().filter(|id| !req.attempted.contains(id)));
-        }
+        self.held_back.iter().chain(req.attempted).for_each(|id| self.left_out_of[id.index()] = self.decision);
+        true
     }
 
     /// An ejected endpoint whose time has come gets this request as its trial.
@@ -205,6 +218,8 @@ impl Pool {
         let ready = |id: &EndpointId| {
             self.endpoints.hot[id.index()].gate == Gate::Ejected
                 && self.members[id.index()].ejection.trial_at().is_some_and(|at| at <= now)
+                && self.members[id.index()].not_before <= now
+                && !self.is_full(now, *id)
                 && !req.attempted.contains(id)
         };
         self.out.iter().copied().find(ready)
@@ -213,8 +228,9 @@ impl Pool {
     /// The refusal that names what would have to change.
     pub(super) fn refuse(&self, now: Instant) -> Decision {
         let count = |g: Gate| self.gates[g as usize];
-        let idle = count(Gate::Usable) > 0;
-        let why = if idle {
+        let why = if self.fails_closed() {
+            Shed::NoHealthyEndpoint
+        } else if count(Gate::Usable) > 0 {
             Shed::Exhausted
         } else if count(Gate::Full) > 0 {
             Shed::EndpointLimit

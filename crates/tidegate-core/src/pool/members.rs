@@ -27,7 +27,7 @@ impl Pool {
             gate: Gate::Vacant,
             in_flight: 0,
             pending: 0,
-            weight: cfg.weight.max(0.0),
+            weight: if cfg.weight.is_finite() { cfg.weight.max(0.0) } else { 0.0 },
             key,
             rate: Rate::default(),
         };
@@ -38,6 +38,8 @@ impl Pool {
             max_in_flight: cfg.max_in_flight,
             draining: false,
             removed: false,
+            cold,
+            was_healthy: false,
             health: Health::default(),
             ejection: Ejection::default(),
             ramp: None,
@@ -53,6 +55,7 @@ impl Pool {
             self.endpoints.stats.push(stats);
             self.endpoints.loads.push(load);
             self.endpoints.names.push(cfg.name);
+            self.left_out_of.push(0);
             self.gates[Gate::Vacant as usize] += 1;
         } else {
             self.members[id.index()] = member;
@@ -61,7 +64,6 @@ impl Pool {
             self.endpoints.loads[id.index()] = load;
             self.endpoints.names[id.index()] = cfg.name;
         }
-        self.serving += 1;
         if cold && !self.checked {
             self.start_warm_up(now, id);
         }
@@ -73,23 +75,18 @@ impl Pool {
 
     /// Takes an endpoint out for good: no new request, and its slot is free once the last one ended.
     pub fn remove(&mut self, now: Instant, id: EndpointId) {
-        self.members[id.index()].removed = true;
+        let Some(member) = self.members.get_mut(id.index()).filter(|m| !m.removed) else { return };
+        member.removed = true;
         self.out.retain(|&o| o != id);
-        self.count_serving();
         self.refresh(now, id);
         self.watch_panic(now);
         self.vacate(now, id);
     }
 
-    /// Counts the endpoints that are neither leaving nor drained.
-    pub(super) fn count_serving(&mut self) {
-        self.serving = self.members.iter().filter(|m| !m.removed && !m.draining).count() as u32;
-    }
-
     /// Frees the slot of a removed endpoint once nothing refers to it.
     pub(super) fn vacate(&mut self, now: Instant, id: EndpointId) {
         let idle = self.endpoints.hot[id.index()].gate == Gate::Vacant;
-        if !idle || !self.members[id.index()].removed || self.vacant.contains(&id) {
+        if !idle || self.vacant.contains(&id) {
             return;
         }
         self.picker.on_event(now, id, &EndpointEvent::Removed, &self.endpoints);
@@ -106,11 +103,15 @@ impl Pool {
         }
     }
 
-    /// Ramps a returned endpoint up.
+    /// Ramps a returned endpoint up. One that was still warming up starts its warm-up again, else an outage would be a short cut.
     pub(super) fn start_recovery(&mut self, now: Instant, id: EndpointId) {
         let start = self.rng.unit();
-        let first_byte_s = self.endpoints.stats[id.index()].first_bytes.mean();
-        self.start_ramp(id, Ramp::recovery(now, first_byte_s, start));
+        if self.members[id.index()].ramp.is_some_and(|r| !r.is_recovery()) {
+            self.start_warm_up(now, id);
+        } else {
+            let first_byte_s = self.endpoints.stats[id.index()].first_bytes.mean();
+            self.start_ramp(id, Ramp::recovery(now, first_byte_s, start));
+        }
         self.picker.on_event(now, id, &EndpointEvent::Returned, &self.endpoints);
     }
 

@@ -14,6 +14,10 @@ impl Pool {
     #[allow(clippy::needless_pass_by_value, reason = "consuming the ticket is what makes settling twice impossible")]
     pub fn settle(&mut self, now: Instant, ticket: Ticket, outcome: Outcome) {
         let Ticket { key, endpoint: id, .. } = ticket;
+        if outcome.verdict == Verdict::Success {
+            // An answer in one piece has its first byte when it is whole.
+            self.on_first_byte(now, key);
+        }
         let Some(dispatch) = self.in_flight.remove(key) else { return };
         let took_s = now.secs_since(dispatch.at);
         let hot = &mut self.endpoints.hot[id.index()];
@@ -21,10 +25,11 @@ impl Pool {
         if dispatch.first_byte_at.is_none() {
             hot.pending -= 1;
         }
+        self.log_in_flight(now, id);
         self.endpoints.stats[id.index()].on_end(now, &outcome, took_s, dispatch.first_byte_at.is_some());
         self.picker.on_event(now, id, &EndpointEvent::Ended(&dispatch, outcome, took_s), &self.endpoints);
         self.cool_down(now, id, outcome.verdict);
-        let may_eject = self.may_eject();
+        let may_eject = self.may_eject(id);
         let member = &mut self.members[id.index()];
         let change = member.ejection.on_end(&self.cfg.ejection, now, key, outcome.verdict, may_eject);
         self.on_ejection(now, id, change);
@@ -32,20 +37,19 @@ impl Pool {
         self.vacate(now, id);
     }
 
-    /// Takes in what happened.
+    /// Takes in what happened. What is said about an endpoint that left is not heard.
     pub fn on_event(&mut self, now: Instant, event: Event) {
+        let stays = |id: EndpointId| self.members.get(id.index()).is_some_and(|m| !m.removed);
+        if !event.endpoint().is_none_or(stays) {
+            return;
+        }
         match event {
             Event::FirstByte(key) => self.on_first_byte(now, key),
             Event::Progress { endpoint, tokens } => self.on_progress(now, endpoint, tokens),
             Event::Checked { endpoint, passed } => self.on_check(now, endpoint, passed),
             Event::LoadReported { endpoint, report } => self.on_report(now, endpoint, &report),
             Event::LoadMissed(endpoint) => self.refresh(now, endpoint),
-            Event::Drain { endpoint, draining } => {
-                self.members[endpoint.index()].draining = draining;
-                self.count_serving();
-                self.refresh(now, endpoint);
-                self.watch_panic(now);
-            }
+            Event::Drain { endpoint, draining } => self.on_drain(now, endpoint, draining),
             Event::Weight { endpoint, weight } => self.on_weight(now, endpoint, weight),
         }
     }
@@ -58,7 +62,7 @@ impl Pool {
         self.endpoints.hot[id.index()].pending -= 1;
         self.endpoints.stats[id.index()].on_first_byte(now, ttft_s);
         self.picker.on_event(now, id, &EndpointEvent::FirstByte(&dispatch, ttft_s), &self.endpoints);
-        let change = self.members[id.index()].ejection.on_first_byte(key);
+        let change = self.members[id.index()].ejection.on_first_byte(dispatch.trial);
         self.on_ejection(now, id, change);
         if change.is_some() {
             self.refresh(now, id);
@@ -74,15 +78,18 @@ impl Pool {
     fn on_check(&mut self, now: Instant, id: EndpointId, passed: bool) {
         let member = &mut self.members[id.index()];
         let first = member.health.verdict().is_none();
+        let cold = member.cold || !first;
         let Some(healthy) = member.health.on_check(passed, self.cfg.unhealthy_after, self.cfg.healthy_after) else {
             return;
         };
         if healthy {
             member.ejection.on_healthy(now);
-            if !first {
+            if core::mem::replace(&mut member.was_healthy, true) {
                 self.start_recovery(now, id);
-            } else if self.in_use {
+            } else if cold && self.in_use {
+                // New until it first passes: an engine that was still loading its model has not been here before.
                 self.start_warm_up(now, id);
+                self.picker.on_event(now, id, &EndpointEvent::Returned, &self.endpoints);
             }
         }
         self.push_effect(Effect::Health { endpoint: id, healthy });
@@ -91,10 +98,11 @@ impl Pool {
     }
 
     fn on_report(&mut self, now: Instant, id: EndpointId, report: &LoadReport) {
-        let (in_flight, dispatched) =
-            (self.endpoints.hot[id.index()].in_flight, self.endpoints.stats[id.index()].dispatched);
-        if self.endpoints.loads[id.index()].on_report(report, in_flight, dispatched) {
-            self.picker.on_event(now, id, &EndpointEvent::Reported(report), &self.endpoints);
+        // A sample from the future would outlive every later one.
+        let report = LoadReport { sampled_at: report.sampled_at.min(now), ..*report };
+        let dispatched = self.endpoints.stats[id.index()].dispatched;
+        if self.endpoints.loads[id.index()].on_report(&report, dispatched) {
+            self.picker.on_event(now, id, &EndpointEvent::Reported(&report), &self.endpoints);
         }
         self.refresh(now, id);
     }
@@ -105,8 +113,22 @@ impl Pool {
         if hot.gate == Gate::Usable {
             self.usable_weight += hot.weight - was;
         }
+        let back = was <= 0.0 && hot.weight > 0.0;
         self.picker.on_event(now, id, &EndpointEvent::Reweighted, &self.endpoints);
+        if back && self.in_use {
+            self.start_recovery(now, id);
+        }
         self.refresh(now, id);
+    }
+
+    fn on_drain(&mut self, now: Instant, id: EndpointId, draining: bool) {
+        let was = core::mem::replace(&mut self.members[id.index()].draining, draining);
+        if was && !draining && self.in_use {
+            // Idle as it is, every rule that looks for the least busy would send it everything.
+            self.start_recovery(now, id);
+        }
+        self.refresh(now, id);
+        self.watch_panic(now);
     }
 
     /// Throttling: leave the endpoint alone for what it asked, or for a pause that doubles while it keeps saying so.
@@ -126,11 +148,18 @@ impl Pool {
         }
     }
 
-    /// Whether one more endpoint may be ejected: a single one never, and otherwise at least `1 - max_ejected` of them stay.
-    fn may_eject(&self) -> bool {
-        let total = self.serving;
-        let stay = libm::ceil((1.0 - self.cfg.ejection.max_ejected) * f64::from(total)).max(1.0) as u32;
-        total.saturating_sub(self.out.len() as u32 + 1) >= stay
+    /// Whether `id` may be ejected: the last one in rotation never, and otherwise at least `1 - max_ejected` of those that are in rotation
+    /// or ejected stay.
+    fn may_eject(&self, id: EndpointId) -> bool {
+        let gate = |id: EndpointId| self.endpoints.hot[id.index()].gate;
+        let in_rotation = [Gate::Usable, Gate::Full, Gate::Overloaded, Gate::CoolingDown];
+        if !in_rotation.contains(&gate(id)) {
+            return false;
+        }
+        let staying: u32 = in_rotation.iter().map(|&g| self.count(g)).sum();
+        let out = self.out.iter().filter(|&&id| matches!(gate(id), Gate::Ejected | Gate::Unhealthy)).count() as u32;
+        let must_stay = libm::ceil((1.0 - self.cfg.ejection.max_ejected) * f64::from(staying + out)).max(1.0);
+        f64::from(staying - 1) >= must_stay
     }
 
     fn on_ejection(&mut self, now: Instant, id: EndpointId, change: Option<crate::breaker::Change>) {

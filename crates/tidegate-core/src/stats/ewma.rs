@@ -54,6 +54,11 @@ impl PeakEwma {
         self.updated = self.updated.max(now);
     }
 
+    /// The average as of the last sample.
+    pub fn last(&self) -> f64 {
+        self.value
+    }
+
     /// The average at `now`: decays to zero when nothing is observed.
     pub fn value_at(&self, now: Instant, decay_s: f64) -> f64 {
         self.value * libm::exp(-now.secs_since(self.updated) / decay_s)

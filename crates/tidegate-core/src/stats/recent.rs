@@ -6,6 +6,8 @@ pub struct Recent {
     ring: [f32; 20],
     len: u8,
     next: u8,
+    /// Kept, as policies read it for every endpoint and decision.
+    mean: f64,
 }
 
 impl Recent {
@@ -14,12 +16,13 @@ impl Recent {
         self.ring[usize::from(self.next)] = sample as f32;
         self.next = (self.next + 1) % 20;
         self.len = (self.len + 1).min(20);
+        let held = &self.ring[..usize::from(self.len)];
+        self.mean = held.iter().map(|&v| f64::from(v)).sum::<f64>() / f64::from(self.len);
     }
 
     /// Mean of the samples held.
     pub fn mean(&self) -> Option<f64> {
-        let held = &self.ring[..usize::from(self.len)];
-        (self.len > 0).then(|| held.iter().map(|&v| f64::from(v)).sum::<f64>() / f64::from(self.len))
+        (self.len > 0).then_some(self.mean)
     }
 }
 

@@ -110,9 +110,7 @@ impl ByLoad {
         let (among, reason) =
             if self.prices.is_empty() { (&self.rest, "recovery") } else { (&self.prices, "headroom") };
         let temperature = if self.prices.is_empty() { 0.0 } else { self.temperature };
-        let id = softmin(cx, among.iter().copied(), temperature)?;
-        let load = usable.endpoints.load_at(id, cx.now).map_or(Prediction::None, Prediction::Load);
-        Some(Pick { predicted: load, ..Pick::of(id, reason) })
+        softmin(cx, among.iter().copied(), temperature).map(|id| Pick::of(id, reason))
     }
 
     pub(super) fn on_event(&mut self, id: EndpointId, event: &EndpointEvent<'_>, endpoints: &Endpoints) {
