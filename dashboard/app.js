@@ -19,6 +19,7 @@ const GATES = {
 };
 
 let token = sessionStorage.getItem("tidegate-token") || "";
+let noteTimer = 0;
 const rows = new Map();
 const cards = new Map();
 
@@ -59,10 +60,14 @@ function request(path, options) {
 function note(text, bad) {
   set($("note"), text);
   $("note").dataset.state = bad ? "bad" : "";
+  clearTimeout(noteTimer);
+  if (text) noteTimer = setTimeout(note, bad ? 15000 : 5000, "", false);
 }
 
 async function change(button, path, body, done) {
-  button.disabled = true;
+  // Not `disabled`: that would take the focus from who uses the keyboard.
+  if (button.getAttribute("aria-busy") === "true") return;
+  button.setAttribute("aria-busy", "true");
   try {
     const answer = await request(path, {
       method: "POST",
@@ -75,7 +80,7 @@ async function change(button, path, body, done) {
   } catch (error) {
     note("That did not work: " + error.message, true);
   } finally {
-    button.disabled = false;
+    button.removeAttribute("aria-busy");
   }
 }
 
@@ -94,7 +99,7 @@ function card(pool) {
   table.setAttribute("aria-labelledby", title.id);
   const section = el("section", {}, el("div", { className: "head" }, title, policy, warning, degraded, facts), table);
   $("pools").append(section);
-  found = { policy, warning, degraded, facts, body };
+  found = { section, policy, warning, degraded, facts, body };
   cards.set(pool.name, found);
   return found;
 }
@@ -198,6 +203,7 @@ function render(snapshot) {
     const c = card(pool);
     const poolRate = pool.endpoints.reduce((sum, e) => sum + e.requests_per_s, 0);
     set(c.policy, pool.policy);
+    c.section.classList.toggle("no-load", pool.endpoints.every((e) => e.load === null && e.degraded === null));
     c.warning.hidden = !pool.panic;
     set(c.warning, "panic: too few endpoints pass their checks");
     c.degraded.hidden = pool.degraded === 0;

@@ -44,7 +44,7 @@ impl Histogram {
 
     /// Sum of all observations in seconds.
     pub(crate) fn sum_s(&self) -> f64 {
-        self.sum_us.load(Relaxed) as f64 * 1e-6
+        self.sum_us.load(Relaxed) as f64 / 1e6
     }
 }
 
