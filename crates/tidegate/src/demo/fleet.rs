@@ -12,7 +12,7 @@ use tidegate_sim::engine::fixed::FixedParams;
 const ENGINES: [(&str, f64); 3] = [("slow", 0.7), ("middle", 0.4), ("fast", 0.1)];
 /// Answers each engine works on at a time.
 const SLOTS: u32 = 4;
-/// Policies that are compared, in the order of the table.
+/// Policies that are compared, in the order of the table; the last one takes what names no policy.
 pub(super) const POLICIES: [&str; 6] =
     ["round_robin", "least_connections", "least_response_time", "fastest_recovery", "hybrid", "adaptive"];
 /// The header that picks a policy's pool.
@@ -77,7 +77,8 @@ impl Fleet {
             let _ = writeln!(text, "  - {{ match: {{ headers: {{ {POLICY_HEADER}: {policy} }} }}, pool: {policy} }}");
         }
         text.push_str("  - { pool: adaptive }\npools:\n");
-        for policy in POLICIES {
+        // The live one first: it is what the page shows on top.
+        for policy in POLICIES.iter().rev() {
             let _ = writeln!(text, "  {policy}:\n    policy: {policy}\n    max_load: off\n    endpoints:");
             for k in 0..self.len() {
                 let _ = writeln!(text, "      - {{ url: {} }}", self.url(k));
