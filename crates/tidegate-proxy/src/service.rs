@@ -5,7 +5,7 @@ use crate::exchange::{Answer, Asked, Way, exchange, is_event_stream, verdict};
 use crate::gateway::Core;
 use crate::guard::Watch;
 use crate::headers::{forwarded_for, strip_hop_by_hop};
-use crate::pool::PoolHandle;
+use crate::pool::{EndpointHandle, PoolHandle};
 use crate::relay::{Download, End, Relay};
 use crate::sniff::{self, Fields, Sniffed};
 use crate::{client_key, explained};
@@ -86,9 +86,10 @@ pub(crate) async fn serve(
     open.record().attempts = way.attempts;
     open.record().reason.clone_from(&way.reason);
     let pool = core.shared.pools.iter().find(|p| p.name == open.record().pool).map(Arc::clone);
+    let last = pool.as_ref().zip(way.attempted.last()).map(|(pool, id)| &pool.endpoints[id.index()]);
     let mut response = match result {
         Ok((pool, answer)) => relay(&core, open, answer, &pool),
-        Err(error) => refuse(open, &error),
+        Err(error) => refuse(open, &error, last),
     };
     let headers = response.headers_mut();
     if let Some((explain, pool)) = explain.zip(pool) {
@@ -194,12 +195,19 @@ fn relay(core: &Rc<Core>, mut open: Open, answer: Answer, pool: &Arc<PoolHandle>
     response
 }
 
-fn refuse(open: Open, error: &ProxyError) -> Response<Download> {
+/// Our own words: `last` is the endpoint that failed last, if one was tried.
+fn refuse(mut open: Open, error: &ProxyError, last: Option<&EndpointHandle>) -> Response<Download> {
+    if let Some(endpoint) = last {
+        open.record().endpoint = Arc::clone(&endpoint.url);
+    }
     open.close(error.status().as_u16(), error.code());
     let mut response = Response::new(Download::Own(Some(error.body())));
     *response.status_mut() = error.status();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(endpoint) = last {
+        headers.insert(ENDPOINT.clone(), endpoint.header.clone());
+    }
     if let Some(wait) = error.retry_after() {
         // Rounded up: a client that comes back a moment too early is refused again.
         headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)));

@@ -57,7 +57,7 @@ async fn when_all_fail_the_error_names_endpoint_and_cause() {
     let mut client = t.client().await;
     client.get("/", "").await;
     let reply = client.reply().await;
-    assert_eq!(reply.status, 502);
+    assert_eq!((reply.status, reply.header("x-tidegate-endpoint")), (502, Some(closing.url().as_str())));
     assert!(reply.text().contains("\"endpoint_reset\"") && reply.text().contains(&closing.url()), "{}", reply.text());
     assert_eq!(t.in_flight(), 0);
 }
