@@ -95,6 +95,8 @@ pub struct EndpointStats {
     pub neutral: u64,
     /// The last 20 response times in seconds, failures as penalties.
     pub response_times: Recent,
+    /// When the newest of them was taken.
+    pub answered_at: Instant,
     /// The last 20 times to first byte in seconds, of answers that began.
     pub first_bytes: Recent,
     /// Own streams running: first byte seen, end not.
@@ -137,6 +139,7 @@ impl EndpointStats {
         }
         if let Some(s) = outcome.response_time_s(took_s) {
             self.response_times.on_sample(s);
+            self.answered_at = now;
         }
     }
 
