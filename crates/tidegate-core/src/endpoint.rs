@@ -4,7 +4,7 @@ use crate::id::EndpointId;
 use crate::load::LoadSignal;
 use crate::outcome::{Outcome, Verdict};
 use crate::stats::{Rate, Recent};
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -80,6 +80,9 @@ pub struct Endpoint {
     pub rate: Rate,
 }
 
+/// How long an endpoint that gets no requests is judged by its last answers.
+pub const REMEMBERED: Duration = Duration::from_secs(30);
+
 /// What was seen of an endpoint: one struct, told by `on_*`, one truth for every policy, the admin API and the metrics.
 #[derive(Clone, Debug, Default)]
 pub struct EndpointStats {
@@ -93,7 +96,7 @@ pub struct EndpointStats {
     pub throttled: u64,
     /// Ends that were the client's doing.
     pub neutral: u64,
-    /// The last 20 response times in seconds, failures as penalties.
+    /// The last 20 response times in seconds, failures as penalties; those from before a pause of [`REMEMBERED`] are forgotten.
     pub response_times: Recent,
     /// When the newest of them was taken.
     pub answered_at: Instant,
@@ -138,9 +141,18 @@ impl EndpointStats {
             Verdict::ClientError | Verdict::Cancelled => self.neutral += 1,
         }
         if let Some(s) = outcome.response_time_s(took_s) {
+            if now.secs_since(self.answered_at) - took_s > REMEMBERED.as_secs_f64() {
+                self.response_times = Recent::default();
+            }
             self.response_times.on_sample(s);
             self.answered_at = now;
         }
+    }
+
+    /// Mean of the last 20 response times in seconds; `None` without any, or once they are too old for an endpoint that is `idle`.
+    pub fn response_time_at(&self, now: Instant, idle: bool) -> Option<f64> {
+        let forgotten = idle && now.since(self.answered_at) >= REMEMBERED;
+        self.response_times.mean().filter(|_| !forgotten)
     }
 
     /// Stream-seconds since the last call, and the time they cover in seconds.

@@ -10,7 +10,6 @@ use super::{Cx, Pick, Picker, Usable};
 use crate::descriptor::Descriptor;
 use crate::endpoint::Endpoint;
 use crate::request::Request;
-use crate::time::Duration;
 
 /// The description users see.
 pub static DESCRIPTOR: Descriptor = Descriptor {
@@ -22,9 +21,6 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
     params: &[],
 };
 
-/// How long an idle endpoint is judged by its last answers.
-const REMEMBERED: Duration = Duration::from_secs(30);
-
 /// The picker.
 #[derive(Debug, Default)]
 pub struct HealthScore;
@@ -32,11 +28,7 @@ pub struct HealthScore;
 impl Picker for HealthScore {
     fn pick(&mut self, cx: &mut Cx<'_>, _req: &Request<'_>, usable: &Usable<'_>) -> Option<Pick> {
         let now = cx.now;
-        let mean = |e: &Endpoint| {
-            let stats = &usable.endpoints.stats[e.id.index()];
-            let remembered = e.in_flight > 0 || now.since(stats.answered_at) < REMEMBERED;
-            stats.response_times.mean().filter(|_| remembered)
-        };
+        let mean = |e: &Endpoint| usable.endpoints.stats[e.id.index()].response_time_at(now, e.in_flight == 0);
         let (sum, known) = usable.iter().filter_map(mean).fold((0.0, 0u32), |(s, n), m| (s + m, n + 1));
         let prior = if known > 0 { sum / f64::from(known) } else { 1.0 };
         let mut lowest = Lowest::new();
