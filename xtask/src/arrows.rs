@@ -37,7 +37,10 @@ const NOT_IN_SIM: [&str; 6] = ["tokio", "mio", "async-std", "smol", "hyper", "so
 
 /// Faults against the table.
 pub(crate) fn check() -> Vec<String> {
-    let metadata = match MetadataCommand::new().other_options(["--filter-platform".into(), "x86_64-unknown-linux-gnu".into()]).exec() {
+    let metadata = match MetadataCommand::new()
+        .other_options(["--filter-platform".into(), "x86_64-unknown-linux-gnu".into()])
+        .exec()
+    {
         Ok(metadata) => metadata,
         Err(error) => return vec![format!("cargo metadata: {error}")],
     };
