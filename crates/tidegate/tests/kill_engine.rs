@@ -45,7 +45,8 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
             every.tick().await;
         }
     };
-    runtime.block_on(async { tokio::time::timeout(PATIENCE, wait).await }).unwrap_or_else(|_| panic!("{what}"));
+    let in_time = runtime.block_on(async { tokio::time::timeout(PATIENCE, wait).await }).is_ok();
+    assert!(in_time, "not in time: {what}");
 }
 
 fn in_flight_at(pool: &PoolHandle, id: EndpointId) -> u32 {

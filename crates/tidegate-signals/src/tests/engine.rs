@@ -141,7 +141,7 @@ impl Engine {
         };
         let due = async {
             match wait {
-                Some(wait) => tokio::time::sleep(wait).await,
+                Some(wait) => tokio::time::sleep(wait).await, // paused time: this is how long the engine takes
                 None => std::future::pending().await,
             }
         };
