@@ -48,7 +48,11 @@ pub(crate) fn check(sources: &[Source]) -> Vec<String> {
             if in_core && at < tests_from {
                 found(&IN_CORE).filter(|_| !line.contains("extern crate std")).into_iter().for_each(&mut fault);
             }
-            if at >= tests_from && !source.path.contains("testkit") && line.contains("sleep(") && !line.contains("paused") {
+            if at >= tests_from
+                && !source.path.contains("testkit")
+                && line.contains("sleep(")
+                && !line.contains("paused")
+            {
                 fault("a test that sleeps to synchronise: wait for the event instead".to_owned());
             }
             empty_name(line).into_iter().for_each(&mut fault);
