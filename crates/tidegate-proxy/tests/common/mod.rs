@@ -1,5 +1,6 @@
 //! A gateway in front of scripted endpoints, configured as a user would.
 #![allow(dead_code, reason = "each test file uses its part")]
+#![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests: a failed expectation is a failed test")]
 
 use parking_lot::Mutex;
 use std::sync::Arc;
