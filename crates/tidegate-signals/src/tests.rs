@@ -210,12 +210,13 @@ async fn no_bad_poll_looks_like_an_idle_engine() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn impossible_and_absent_loads_degrade_the_signal() {
+async fn impossible_and_absent_loads_are_never_read_as_loads() {
     for (body, why) in [
-        (r#"{"current_load": -0.1, "response_time": 0.1}"#, Degraded::Impossible),
-        (r#"{"current_load": 1.5, "response_time": 0.1}"#, Degraded::Impossible),
-        (r#"{"current_load": 0.5, "response_time": -1}"#, Degraded::Impossible),
-        (r#"{"response_time": 0.1}"#, Degraded::Missing),
+        (r#"{"current_load": -0.1, "response_time": 0.1}"#, Some(Degraded::Impossible)),
+        (r#"{"current_load": 1.5, "response_time": 0.1}"#, Some(Degraded::Impossible)),
+        (r#"{"current_load": 0.5, "response_time": -1}"#, Some(Degraded::Impossible)),
+        // A response time alone is a signal, of which no load can be read.
+        (r#"{"response_time": 0.1}"#, None),
     ] {
         let engine = Engine::new(move |_| Reply::json(body));
         let settings = pool_at("http://engine:1", POLLS);
@@ -224,7 +225,7 @@ async fn impossible_and_absent_loads_degrade_the_signal() {
         let id = pool.add(now, settings.core_endpoints().remove(0));
         let (_, event) = Told::start(&engine, POLLS).next().await;
         pool.on_event(now, event);
-        assert_eq!(pool.endpoints().loads[id.index()].degraded_at(now), Some(why), "{body}");
+        assert_eq!(pool.endpoints().loads[id.index()].degraded_at(now), why, "{body}");
         assert_eq!(pool.endpoints().load_at(id, now), None);
     }
 }
