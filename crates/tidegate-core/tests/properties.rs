@@ -201,8 +201,8 @@ impl World {
             Decision::Shed { .. } => {
                 let closed = self.pool.is_panicking() && self.pool.config().panic == Panic::Refuse;
                 let gave_up = !attempted.is_empty();
-                let only_attempted =
-                    !open(Gate::Usable) && !(open(Gate::CoolingDown) && !gates.contains(&Gate::Usable));
+                let cooling_serves = open(Gate::CoolingDown) && !gates.contains(&Gate::Usable);
+                let only_attempted = !open(Gate::Usable) && !cooling_serves;
                 assert!(closed || gave_up || only_attempted, "refused although somebody could serve: {gates:?}");
             }
         }

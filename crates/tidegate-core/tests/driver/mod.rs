@@ -175,6 +175,13 @@ impl Rig {
         self.offer_as(&Request { hash_key: key, ..Request::default() }).ok()
     }
 
+    /// `n` times the same request in one instant; none may be refused.
+    pub(crate) fn burst(&mut self, n: usize, req: &Request<'_>) {
+        for _ in 0..n {
+            assert!(self.offer_as(req).is_ok());
+        }
+    }
+
     /// One request, now.
     pub(crate) fn offer_as(&mut self, req: &Request<'_>) -> Result<EndpointId, Shed> {
         let ticket = match self.pool.admit(self.now, req, None) {
