@@ -39,7 +39,7 @@ struct Open {
 
 impl Open {
     fn record(&mut self) -> &mut Record {
-        self.record.get_or_insert_with(empty_record)
+        self.record.get_or_insert_default()
     }
 
     fn close(mut self, status: u16, outcome: &'static str) {
@@ -72,7 +72,7 @@ pub(crate) async fn serve(
 ) -> Response<Download> {
     let arrived = core.shared.clock.now();
     let id = request_id(&core, request.headers());
-    let mut open = Open { arrived, record: Some(empty_record()), core: Rc::clone(&core), watch: Rc::clone(&watch) };
+    let mut open = Open { arrived, record: Some(Record::default()), core: Rc::clone(&core), watch: Rc::clone(&watch) };
     let record = open.record();
     record.request_id = id.to_str().unwrap_or_default().to_owned();
     record.method = request.method().to_string();
@@ -181,7 +181,7 @@ fn relay(core: &Rc<Core>, mut open: Open, answer: Answer, pool: &Arc<PoolHandle>
     let endpoint = &pool.endpoints[lease.endpoint().index()];
     head.headers.insert(ENDPOINT.clone(), endpoint.header.clone());
     let stream = is_event_stream(&head.headers);
-    let mut record = open.record.take().unwrap_or_else(empty_record);
+    let mut record = open.record.take().unwrap_or_default();
     record.endpoint = Arc::clone(&endpoint.url);
     record.status = head.status.as_u16();
     record.stream = stream;
@@ -219,25 +219,4 @@ fn refuse(mut open: Open, error: &ProxyError, last: Option<&EndpointHandle>) -> 
 fn request_id(core: &Core, headers: &HeaderMap) -> HeaderValue {
     let theirs = headers.get(&REQUEST_ID).filter(|v| !v.is_empty() && v.len() <= MAX_REQUEST_ID && v.to_str().is_ok());
     theirs.cloned().unwrap_or_else(|| core.next_request_id())
-}
-
-fn empty_record() -> Record {
-    Record {
-        request_id: String::new(),
-        method: String::new(),
-        path: String::new(),
-        pool: Arc::from(""),
-        endpoint: Arc::from(""),
-        reason: String::new(),
-        model: String::new(),
-        stream: false,
-        status: 0,
-        outcome: "",
-        attempts: 0,
-        prompt_tokens: 0,
-        output_events: 0,
-        bytes_out: 0,
-        ttft_s: 0.0,
-        total_s: 0.0,
-    }
 }

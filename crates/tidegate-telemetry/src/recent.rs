@@ -49,7 +49,7 @@ impl Recent {
                 copy(&mut kept.record, record);
             }
             None => {
-                let mut copied = empty();
+                let mut copied = Record::default();
                 copy(&mut copied, record);
                 *slot = Some(Kept { number, ended_unix_s: unix_s(), record: copied });
             }
@@ -97,27 +97,6 @@ fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(LIMIT_BYTES)]
 }
 
-fn empty() -> Record {
-    Record {
-        request_id: String::new(),
-        method: String::new(),
-        path: String::new(),
-        pool: "".into(),
-        endpoint: "".into(),
-        reason: String::new(),
-        model: String::new(),
-        stream: false,
-        status: 0,
-        outcome: "",
-        attempts: 0,
-        prompt_tokens: 0,
-        output_events: 0,
-        bytes_out: 0,
-        ttft_s: 0.0,
-        total_s: 0.0,
-    }
-}
-
 #[allow(clippy::disallowed_methods, reason = "wall time, only shown")]
 fn unix_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
@@ -140,7 +119,7 @@ pub(crate) mod tests {
             attempts: 1,
             ttft_s: 0.02,
             total_s: 0.3,
-            ..empty()
+            ..Record::default()
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 /// Everything worth knowing of one request after its end. Times in seconds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Record {
     /// `x-request-id`: the client's, else one of ours.
     pub request_id: String,

@@ -1,10 +1,11 @@
 //! `tidegate policies`: every policy with every parameter's range and default, from the descriptors that parse the config.
 
 use clap::Parser;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
+use tidegate_admin::describe;
 use tidegate_core::balance::registry;
 use tidegate_core::descriptor::{Descriptor, Param, ParamKind, Value};
 
@@ -71,43 +72,6 @@ fn row(p: &Param) -> [String; 4] {
         (_, value) => format!("= {value}"),
     };
     [p.name.to_owned(), default, format!("{}{unit}", p.kind), p.summary.to_owned()]
-}
-
-fn describe(d: &Descriptor) -> Json {
-    let params: Vec<Json> = d.params.iter().map(param).collect();
-    json!({ "name": d.name, "summary": d.summary, "source": d.source, "example": d.example, "params": params })
-}
-
-fn param(p: &Param) -> Json {
-    let mut map = Map::new();
-    for (key, text) in [("name", p.name), ("summary", p.summary), ("unit", p.unit), ("example", p.example)] {
-        map.insert(key.to_owned(), json!(text));
-    }
-    let range = |low: Json, high: Json| [("min", low), ("max", high)];
-    let (kind, more): (&str, Vec<(&str, Json)>) = match p.kind {
-        ParamKind::Float { min, max } => ("float", range(json!(min), json!(max)).into()),
-        ParamKind::Integer { min, max } => ("integer", range(json!(min), json!(max)).into()),
-        ParamKind::Duration { min, max, can_be_off } => {
-            let mut more: Vec<_> = range(json!(min), json!(max)).into();
-            more.push(("can_be_off", json!(can_be_off)));
-            ("duration", more)
-        }
-        ParamKind::Choice(words) => ("choice", vec![("choices", json!(words))]),
-        ParamKind::Bool => ("bool", Vec::new()),
-        ParamKind::Key => ("key", Vec::new()),
-    };
-    map.insert("type".to_owned(), json!(kind));
-    map.extend(more.into_iter().map(|(key, value)| (key.to_owned(), value)));
-    // Durations as seconds, so that a program need not parse `250ms`; off and an unset key as null.
-    let default = match p.default {
-        Value::Float(v) | Value::Duration(v) => json!(v),
-        Value::Integer(v) => json!(v),
-        Value::Choice(w) => json!(w),
-        Value::Bool(b) => json!(b),
-        Value::Off => Json::Null,
-    };
-    map.insert("default".to_owned(), default);
-    Json::Object(map)
 }
 
 #[cfg(test)]
