@@ -26,6 +26,8 @@ pub(crate) struct PoolCounters {
     /// By endpoint of the config: checks passed and failed, polls reported and missed.
     signals: Box<[[AtomicU64; 4]]>,
     retries: AtomicU64,
+    keyless: AtomicU64,
+    degraded_picks: AtomicU64,
     stream_events: AtomicU64,
     response_bytes: AtomicU64,
     ttft: Histogram,
@@ -45,6 +47,8 @@ impl PoolCounters {
             places,
             signals,
             retries: AtomicU64::new(0),
+            keyless: AtomicU64::new(0),
+            degraded_picks: AtomicU64::new(0),
             stream_events: AtomicU64::new(0),
             response_bytes: AtomicU64::new(0),
             ttft: Histogram::new(TTFT_BOUNDS_S),
@@ -61,6 +65,11 @@ impl PoolCounters {
         let retries = record.attempts.saturating_sub(1);
         if retries > 0 {
             self.retries.fetch_add(u64::from(retries), Relaxed);
+        }
+        if record.reason.ends_with(";no_key") {
+            self.keyless.fetch_add(1, Relaxed);
+        } else if record.reason.ends_with(";degraded") {
+            self.degraded_picks.fetch_add(1, Relaxed);
         }
         if record.output_events > 0 {
             self.stream_events.fetch_add(record.output_events, Relaxed);
@@ -115,6 +124,8 @@ pub(crate) fn render(pools: &[PoolCounters], page: &mut Exposition) {
     pools.iter().for_each(|p| p.render_requests(page));
     for (family, read) in [
         (family::RETRIES, (|p| &p.retries) as fn(&PoolCounters) -> &AtomicU64),
+        (family::KEYLESS, |p| &p.keyless),
+        (family::DEGRADED_PICKS, |p| &p.degraded_picks),
         (family::STREAM_EVENTS, |p| &p.stream_events),
         (family::RESPONSE_BYTES, |p| &p.response_bytes),
     ] {

@@ -61,6 +61,10 @@ families! {
         "Requests that ended, by the endpoint tried last and how they ended.";
     RETRIES: Counter "tidegate_retries_total", "dispatches", POOL,
         "Dispatches after the first one of the same request.";
+    KEYLESS: Counter "tidegate_keyless_total", "requests", POOL,
+        "Requests to a consistent_hash pool that carried no key and were placed by power of two choices.";
+    DEGRADED_PICKS: Counter "tidegate_degraded_picks_total", "requests", POOL,
+        "Requests that a load-based policy placed by its fallback because no load was reported.";
     TTFT: Histogram "tidegate_ttft_seconds", "seconds", POOL,
         "Time from the head of a request to the first byte of its answer, of requests that got one.";
     TOTAL: Histogram "tidegate_request_seconds", "seconds", POOL,

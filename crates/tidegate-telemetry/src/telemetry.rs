@@ -126,14 +126,19 @@ mod tests {
         (r.output_events, r.bytes_out) = (7, 100);
         t.on_record(&r);
         t.on_record(&r);
+        for reason in ["consistent_hash;no_key", "retry;endpoint_reset;adaptive;degraded", "adaptive;price"] {
+            t.on_record(&Record { reason: reason.to_owned(), pool: "chat".into(), ..Record::default() });
+        }
         let page = page(&t);
         has(&page, r#"tidegate_requests_total{pool="chat",endpoint="http://127.0.0.1:8001",outcome="success"} 2"#);
         has(&page, r#"tidegate_retries_total{pool="chat"} 4"#);
+        has(&page, r#"tidegate_keyless_total{pool="chat"} 1"#);
+        has(&page, r#"tidegate_degraded_picks_total{pool="chat"} 1"#);
         has(&page, r#"tidegate_stream_events_total{pool="chat"} 14"#);
         has(&page, r#"tidegate_response_bytes_total{pool="chat"} 200"#);
         has(&page, r#"tidegate_ttft_seconds_bucket{pool="chat",le="0.025"} 2"#);
-        has(&page, r#"tidegate_request_seconds_bucket{pool="chat",le="0.25"} 0"#);
-        has(&page, r#"tidegate_request_seconds_count{pool="chat"} 2"#);
+        has(&page, r#"tidegate_request_seconds_bucket{pool="chat",le="0.25"} 3"#);
+        has(&page, r#"tidegate_request_seconds_count{pool="chat"} 5"#);
         assert_eq!(t.find("a").len(), 2);
     }
 
