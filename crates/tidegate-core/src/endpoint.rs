@@ -78,6 +78,28 @@ pub struct Endpoint {
     pub key: u64,
     /// Own dispatches over about the last second.
     pub rate: Rate,
+    ln_weight: f64,
+}
+
+impl Endpoint {
+    /// An endpoint nobody has sent anything to.
+    pub(crate) fn new(id: EndpointId, key: u64, weight: f64) -> Self {
+        let rate = Rate::default();
+        let mut new = Self { id, gate: Gate::Vacant, in_flight: 0, pending: 0, weight, key, rate, ln_weight: 0.0 };
+        new.set_weight(weight);
+        new
+    }
+
+    /// Sets the weight; what cannot be a weight counts as 0, which drains.
+    pub(crate) fn set_weight(&mut self, weight: f64) {
+        self.weight = if weight.is_finite() { weight.max(0.0) } else { 0.0 };
+        self.ln_weight = libm::log(self.weight);
+    }
+
+    /// Orders endpoints by requests per second and weight, lowest first, at whatever time; see [`Rate::rank`].
+    pub fn weighted_rate_rank(&self) -> f64 {
+        self.rate.rank() - self.ln_weight
+    }
 }
 
 /// How long an endpoint that gets no requests is judged by its last answers.

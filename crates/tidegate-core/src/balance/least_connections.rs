@@ -49,19 +49,12 @@ impl LeastConnections {
 impl Picker for LeastConnections {
     fn pick(&mut self, cx: &mut Cx<'_>, _req: &Request<'_>, usable: &Usable<'_>) -> Option<Pick> {
         let mut lowest = Lowest::new();
-        let mut best = f64::INFINITY;
         let turn = 1.0 / usable.len() as f64;
         for e in usable.iter() {
             let phantom = self.phantom.at(e.id);
             let load = (f64::from(e.in_flight) + *phantom) / e.weight;
             *phantom = (*phantom - turn).max(0.0);
-            // The rate takes an exponential: only those who may win are asked for it.
-            if load <= best {
-                best = load;
-                lowest.offer(cx, e.id, load, e.rate.per_second_at(cx.now) / e.weight);
-            } else {
-                cx.note(e.id, load);
-            }
+            lowest.offer(cx, e.id, load, e.weighted_rate_rank());
         }
         lowest.take().map(|id| Pick::of(id, ""))
     }

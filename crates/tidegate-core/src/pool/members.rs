@@ -11,7 +11,6 @@ use crate::health::Health;
 use crate::id::EndpointId;
 use crate::load::LoadSignal;
 use crate::ramp::Ramp;
-use crate::stats::Rate;
 use crate::time::{Duration, Instant};
 
 impl Pool {
@@ -21,16 +20,7 @@ impl Pool {
         let per_request = self.cfg.load.and_then(|l| l.per_request);
         let per_request = per_request.or(cfg.max_in_flight.map(|m| 1.0 / f64::from(m.max(1)))).unwrap_or(0.01);
         let max_age = self.cfg.load.map_or(Duration::ZERO, |l| l.max_age);
-        let key = hash_bytes(cfg.name.as_bytes());
-        let hot = Endpoint {
-            id,
-            gate: Gate::Vacant,
-            in_flight: 0,
-            pending: 0,
-            weight: if cfg.weight.is_finite() { cfg.weight.max(0.0) } else { 0.0 },
-            key,
-            rate: Rate::default(),
-        };
+        let hot = Endpoint::new(id, hash_bytes(cfg.name.as_bytes()), cfg.weight);
         let stats = EndpointStats::new(now);
         let load = LoadSignal::new(per_request, max_age, self.cfg.replicas);
         let cold = self.in_use;

@@ -109,7 +109,8 @@ impl Pool {
 
     fn on_weight(&mut self, now: Instant, id: EndpointId, weight: f64) {
         let hot = &mut self.endpoints.hot[id.index()];
-        let was = core::mem::replace(&mut hot.weight, if weight.is_finite() { weight.max(0.0) } else { 0.0 });
+        let was = hot.weight;
+        hot.set_weight(weight);
         if hot.gate == Gate::Usable {
             self.usable_weight += hot.weight - was;
         }
