@@ -178,30 +178,7 @@ impl Config {
         env: &dyn Fn(&str) -> Option<String>,
         policies: &[&'static Descriptor],
     ) -> Result<(Self, Vec<Problem>), Vec<Problem>> {
-        // YAML also ends lines by \r alone; with one kind of line end, places and excerpts agree.
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n").replace('\r', "\n");
-        let text = text.as_str();
-        let mut walk = Walk::new(env, policies);
-        let tree = node::parse(text);
-        let is_broken = !tree.errors.is_empty();
-        let root = tree.root.unwrap_or_else(|| Node::empty_map(Span::START));
-        let config: Self = section(&mut walk, &root, &Place { span: Span::START, path: String::new() });
-        if is_broken {
-            // Parts are gone with the broken lines: only what is wrong by itself is told, not what seems missing or inconsistent.
-            let may_follow =
-                |p: &Problem| matches!(p.kind, ProblemKind::Missing | ProblemKind::Contradiction) || p.found == NOTHING;
-            walk.problems.retain(|p| !may_follow(p));
-        }
-        for e in tree.errors {
-            let complaint = Complaint {
-                found: e.message,
-                allowed: "YAML: keys and values as `key: value`, nested by spaces".to_owned(),
-                hint: "compare the indentation, quotes and brackets with the lines before it".to_owned(),
-            };
-            walk.error(ProblemKind::Syntax, &Place { span: e.span, path: String::new() }, complaint);
-        }
-        let problems = finish(walk, text, source_name);
-        if problems.iter().any(Problem::is_error) { Err(problems) } else { Ok((config, problems)) }
+        parse_as_with(text, source_name, env, policies)
     }
 
     /// The definition of every key, from the top.
@@ -230,6 +207,50 @@ impl Config {
         let route = self.routes.iter().find(|route| route.matches.accepts(path, model, &header))?;
         self.pool(&route.pool)
     }
+}
+
+/// Validates `text` as a file of another kind than the config, by the same machinery: [`Config::parse`] says what comes back.
+///
+/// # Errors
+/// All problems in the order of the file, if at least one of them is an error.
+pub fn parse_as<T: Section>(
+    text: &str,
+    source_name: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<(T, Vec<Problem>), Vec<Problem>> {
+    parse_as_with(text, source_name, env, crate::policy::all())
+}
+
+fn parse_as_with<T: Section>(
+    text: &str,
+    source_name: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+    policies: &[&'static Descriptor],
+) -> Result<(T, Vec<Problem>), Vec<Problem>> {
+    // YAML also ends lines by \r alone; with one kind of line end, places and excerpts agree.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n").replace('\r', "\n");
+    let text = text.as_str();
+    let mut walk = Walk::new(env, policies);
+    let tree = node::parse(text);
+    let is_broken = !tree.errors.is_empty();
+    let root = tree.root.unwrap_or_else(|| Node::empty_map(Span::START));
+    let config: T = section(&mut walk, &root, &Place { span: Span::START, path: String::new() });
+    if is_broken {
+        // Parts are gone with the broken lines: only what is wrong by itself is told, not what seems missing or inconsistent.
+        let may_follow =
+            |p: &Problem| matches!(p.kind, ProblemKind::Missing | ProblemKind::Contradiction) || p.found == NOTHING;
+        walk.problems.retain(|p| !may_follow(p));
+    }
+    for e in tree.errors {
+        let complaint = Complaint {
+            found: e.message,
+            allowed: "YAML: keys and values as `key: value`, nested by spaces".to_owned(),
+            hint: "compare the indentation, quotes and brackets with the lines before it".to_owned(),
+        };
+        walk.error(ProblemKind::Syntax, &Place { span: e.span, path: String::new() }, complaint);
+    }
+    let problems = finish(walk, text, source_name);
+    if problems.iter().any(Problem::is_error) { Err(problems) } else { Ok((config, problems)) }
 }
 
 fn read_file(path: &Path) -> Result<String, String> {

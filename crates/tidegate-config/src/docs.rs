@@ -30,6 +30,13 @@ pub fn docs() -> String {
     page
 }
 
+/// A page for another kind of file that is read by the same machinery: `head`, then every table from `top` down.
+pub fn docs_of(head: &str, top: &'static Table) -> String {
+    let mut page = head.to_owned();
+    table(&mut page, top);
+    page
+}
+
 /// A table, then the tables below it.
 fn table(page: &mut String, t: &'static Table) {
     let title = if t.place.is_empty() { "Top level".to_owned() } else { format!("`{}`", t.place) };

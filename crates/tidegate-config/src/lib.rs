@@ -34,8 +34,8 @@ mod unknown;
 mod walk;
 
 pub use affinity::{Affinity, KeySource};
-pub use config::Config;
-pub use docs::docs;
+pub use config::{Config, parse_as};
+pub use docs::{docs, docs_of};
 pub use endpoint::{Endpoint, EndpointUrl};
 pub use glob::Glob;
 pub use health::{Check, Health};
@@ -47,6 +47,7 @@ pub use log::{Log, LogFormat, LogLevel};
 pub use policy::Policy;
 pub use pool::Pool;
 pub use problem::{Problem, ProblemKind, Severity};
+pub use reader::{Reader, Section, Switch};
 pub use recovery::{Ejection, WarmUp};
 pub use route::{Match, Route};
 pub use schema::schema;

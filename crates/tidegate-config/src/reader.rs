@@ -6,6 +6,7 @@
 
 use crate::key::{Absent, Key, Kind, Table, names};
 use crate::node::{Content, Node, Span};
+use crate::policy::Policy;
 use crate::problem::{ProblemKind, Severity};
 use crate::scalar::{self, Bad};
 use crate::secret::Secret;
@@ -14,7 +15,7 @@ use crate::walk::{Complaint, Mark, Place, Walk, describe};
 use std::time::Duration;
 
 /// A part of the config that is read from one mapping.
-pub(crate) trait Section: Sized {
+pub trait Section: Sized {
     /// The keys.
     const TABLE: &'static Table;
     /// Reads every key of the table.
@@ -23,9 +24,12 @@ pub(crate) trait Section: Sized {
 
 /// A mapping that may be switched off by a word.
 #[derive(Debug)]
-pub(crate) enum Switch<T> {
+pub enum Switch<T> {
+    /// Neither was given.
     Absent,
+    /// The word.
     Off,
+    /// The mapping.
     On(T),
 }
 
@@ -37,7 +41,7 @@ struct Entry<'n> {
 }
 
 /// The reader of one mapping.
-pub(crate) struct Reader<'r, 'a> {
+pub struct Reader<'r, 'a> {
     pub(crate) walk: &'r mut Walk<'a>,
     table: &'static Table,
     entries: Vec<Entry<'r>>,
@@ -151,12 +155,12 @@ impl<'r, 'a> Reader<'r, 'a> {
     }
 
     /// Whether the file sets `name`.
-    pub(crate) fn is_set(&self, name: &str) -> bool {
+    pub fn is_set(&self, name: &str) -> bool {
         self.entry(name).is_some()
     }
 
     /// Whether the values of `names` were read without a problem: only then are they compared with each other.
-    pub(crate) fn all_good(&self, names: &[&str]) -> bool {
+    pub fn all_good(&self, names: &[&str]) -> bool {
         names.iter().all(|n| !self.bad.contains(n))
     }
 
@@ -167,21 +171,21 @@ impl<'r, 'a> Reader<'r, 'a> {
     }
 
     /// Records that settings contradict each other, at the value of `name`.
-    pub(crate) fn contradiction(&mut self, name: &str, found: String, allowed: &str, hint: String) {
+    pub fn contradiction(&mut self, name: &str, found: String, allowed: &str, hint: String) {
         let place = self.place_of(name);
         let complaint = Complaint { found, allowed: allowed.to_owned(), hint };
         self.walk.error(ProblemKind::Contradiction, &place, complaint);
     }
 
     /// Records a setting that does not do what it seems to say, at the value of `name`.
-    pub(crate) fn warning(&mut self, name: &str, found: String, allowed: &str, hint: String) {
+    pub fn warning(&mut self, name: &str, found: String, allowed: &str, hint: String) {
         let place = self.place_of(name);
         let complaint = Complaint { found, allowed: allowed.to_owned(), hint };
         self.walk.problem(Severity::Warning, ProblemKind::Contradiction, &place, complaint);
     }
 
     /// Records that `name` is missing.
-    pub(crate) fn missing(&mut self, name: &str) {
+    pub fn missing(&mut self, name: &str) {
         let Some(key) = self.table.key(name) else { return };
         let complaint = Complaint {
             found: format!("no `{name}`"),
@@ -219,48 +223,63 @@ impl<'r, 'a> Reader<'r, 'a> {
     }
 
     /// A duration, `None` if absent without a default, or the kind's word.
-    pub(crate) fn duration_or_none(&mut self, name: &str) -> Option<Duration> {
+    pub fn duration_or_none(&mut self, name: &str) -> Option<Duration> {
         self.value(name, scalar::duration).flatten()
     }
 
     /// A duration.
-    pub(crate) fn duration(&mut self, name: &str) -> Duration {
+    pub fn duration(&mut self, name: &str) -> Duration {
         self.duration_or_none(name).unwrap_or_default()
     }
 
     /// A size in bytes.
-    pub(crate) fn size(&mut self, name: &str) -> u64 {
+    pub fn size(&mut self, name: &str) -> u64 {
         self.value(name, scalar::size).unwrap_or_default()
     }
 
     /// A share or number, `None` if absent without a default, or the kind's word.
-    pub(crate) fn number_or_none(&mut self, name: &str) -> Option<f64> {
+    pub fn number_or_none(&mut self, name: &str) -> Option<f64> {
         self.value(name, scalar::number).flatten()
     }
 
     /// A share or number.
-    pub(crate) fn number(&mut self, name: &str) -> f64 {
+    pub fn number(&mut self, name: &str) -> f64 {
         self.number_or_none(name).unwrap_or_default()
     }
 
     /// A whole number, `None` if absent without a default, or the kind's word.
-    pub(crate) fn integer_or_none(&mut self, name: &str) -> Option<u64> {
+    pub fn integer_or_none(&mut self, name: &str) -> Option<u64> {
         self.value(name, scalar::integer).flatten()
     }
 
     /// A whole number.
-    pub(crate) fn integer(&mut self, name: &str) -> u64 {
+    pub fn integer(&mut self, name: &str) -> u64 {
         self.integer_or_none(name).unwrap_or_default()
     }
 
     /// A whole number as an index or count in memory.
-    pub(crate) fn count(&mut self, name: &str) -> usize {
+    pub fn count(&mut self, name: &str) -> usize {
         usize::try_from(self.integer(name)).unwrap_or(usize::MAX)
     }
 
     /// A word.
-    pub(crate) fn choice(&mut self, name: &str) -> &'static str {
+    pub fn choice(&mut self, name: &str) -> &'static str {
         self.value(name, scalar::choice).unwrap_or_default()
+    }
+
+    /// `true` or `false`.
+    pub fn bool(&mut self, name: &str) -> bool {
+        self.value(name, scalar::boolean).unwrap_or_default()
+    }
+
+    /// Free text, such as a file's path; `None` if absent without a default.
+    pub fn text(&mut self, name: &str) -> Option<String> {
+        self.value(name, scalar::text)
+    }
+
+    /// The policy at the key `policy`; `None` once the problem is recorded.
+    pub fn policy(&mut self, default: &str) -> Option<Policy> {
+        crate::policy::read(self, default)
     }
 
     /// A secret.
@@ -282,7 +301,7 @@ impl<'r, 'a> Reader<'r, 'a> {
     }
 
     /// A mapping; `None` if it is absent and has no default.
-    pub(crate) fn table<T: Section>(&mut self, name: &str) -> Option<T> {
+    pub fn table<T: Section>(&mut self, name: &str) -> Option<T> {
         let key = self.define(name)?;
         let place = self.key_place(name);
         match (self.entry(name).map(|e| e.value), key.absent) {
@@ -297,12 +316,12 @@ impl<'r, 'a> Reader<'r, 'a> {
     }
 
     /// A mapping with a default.
-    pub(crate) fn table_or_default<T: Section>(&mut self, name: &str) -> T {
+    pub fn table_or_default<T: Section>(&mut self, name: &str) -> T {
         self.table(name).unwrap_or_else(|| fallback(self.walk, &self.place))
     }
 
     /// A mapping, or the word that switches it off.
-    pub(crate) fn switch<T: Section>(&mut self, name: &str) -> Switch<T> {
+    pub fn switch<T: Section>(&mut self, name: &str) -> Switch<T> {
         let word = self.table.key(name).and_then(|k| k.kind.word()).unwrap_or("off");
         let off = |e: &Entry<'_>| matches!(&e.value.content, Content::Scalar { text, .. } if text == word);
         if self.entry(name).is_some_and(off) {
@@ -313,7 +332,7 @@ impl<'r, 'a> Reader<'r, 'a> {
     }
 
     /// A list of mappings.
-    pub(crate) fn list<T: Section>(&mut self, name: &str) -> Vec<T> {
+    pub fn list<T: Section>(&mut self, name: &str) -> Vec<T> {
         let Some((node, place)) = self.node(name) else { return Vec::new() };
         let Content::List(items) = &node.content else {
             self.wrong_shape(name, node, &place);
@@ -328,7 +347,7 @@ impl<'r, 'a> Reader<'r, 'a> {
     }
 
     /// Mappings under names of the user's choice, in the file's order.
-    pub(crate) fn named<T: Section>(&mut self, name: &str) -> Vec<(String, T)> {
+    pub fn named<T: Section>(&mut self, name: &str) -> Vec<(String, T)> {
         let Some((node, place)) = self.node(name) else { return Vec::new() };
         let Content::Map(entries) = &node.content else {
             self.wrong_shape(name, node, &place);
