@@ -6,4 +6,11 @@
 
 pub mod engine;
 pub mod fault;
+pub mod kernel;
+pub mod tally;
+pub mod verdict;
 pub mod workload;
+
+pub use kernel::Kernel;
+pub use kernel::setup::{Goal, Outage, Probes, Setup, Shot, Site, Source};
+pub use tally::Tally;

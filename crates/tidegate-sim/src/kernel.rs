@@ -1,0 +1,255 @@
+//! Virtual time: the pool that runs live, engine models, and everything between them as events.
+//!
+//! One run is one policy and one seed. The decisions are those of [`tidegate_core::pool::Pool`], called as the proxy calls it: admit, tell
+//! the first byte, tell progress every 0.5 s, settle once. Three streams of the seed are kept apart (engines' background, arrivals,
+//! choice), so policies are compared on the same weather. An idle hour costs nothing; a request costs a few heap entries.
+
+mod endpoint;
+mod life;
+mod queue;
+pub mod setup;
+mod signals;
+mod source;
+
+use std::collections::VecDeque;
+
+use tidegate_core::event::Event;
+use tidegate_core::id::EndpointId;
+use tidegate_core::load::LoadReport;
+use tidegate_core::outcome::{Failure, Verdict};
+use tidegate_core::pool::config::{EndpointConfig, PoolConfig};
+use tidegate_core::pool::{Pool, Ticket};
+use tidegate_core::rng::Rng;
+use tidegate_core::time::{Duration, Instant};
+
+use crate::engine::{Detail, Emission, EngineRequest, RequestId};
+use crate::tally::Tally;
+use endpoint::Endpoint;
+use queue::{Due, Queue};
+use setup::{Setup, Source};
+use source::Feed;
+
+/// Time between two progress samples of a stream's tokens, as live.
+const PROGRESS_EVERY: Duration = Duration::from_millis(500);
+/// Stream of the seed from which policies choose, and the one that spreads requests over gateways.
+const CHOICE_STREAM: u64 = 3;
+const ROUTE_STREAM: u64 = 4;
+/// A run ends this long after its last arrival, whatever is still out; that counts as failed.
+const PATIENCE: Duration = Duration::from_secs(6 * 3600);
+
+/// A gateway: one replica of Tidegate.
+struct Gateway {
+    pool: Pool,
+    /// Status pages that were read and are on their way, oldest first.
+    reports: VecDeque<Vec<Option<LoadReport>>>,
+}
+
+/// A request between arrival and end.
+struct Active {
+    arrived: Instant,
+    request: EngineRequest,
+    gateway: u32,
+    ticket: Option<Ticket>,
+    /// Its endpoint, and its id there once it has arrived there.
+    site: u32,
+    id: Option<RequestId>,
+    first_at: Option<Instant>,
+    tokens: u32,
+    /// Breaks off after so many tokens.
+    cut_at: Option<u32>,
+    /// How the dispatch under way ends, once that is known.
+    verdict: Verdict,
+    attempted: Vec<EndpointId>,
+}
+
+/// A closed loop under way.
+struct Rounds {
+    clients: u32,
+    requests: u32,
+    tokens: (u32, u32),
+    rounds_left: u32,
+    to_ask: u32,
+    to_end: u32,
+    started: Instant,
+}
+
+/// One run.
+pub struct Kernel<'s> {
+    setup: &'s Setup,
+    now: Instant,
+    queue: Queue,
+    gateways: Vec<Gateway>,
+    endpoints: Vec<Endpoint>,
+    active: Vec<Active>,
+    free: Vec<u32>,
+    live: usize,
+    feed: Feed,
+    next: Option<(Instant, EngineRequest)>,
+    last_arrival: Instant,
+    rounds: Option<Rounds>,
+    route: Rng,
+    out: Vec<Emission>,
+    tally: Tally,
+}
+
+impl<'s> Kernel<'s> {
+    /// A run of `pool` over `setup`; equal seeds see equal arrivals and engines, whatever the policy.
+    pub fn new(setup: &'s Setup, pool: &PoolConfig, seed: u64) -> Self {
+        let replicas = setup.replicas.max(1);
+        let detail = if setup.stream { Detail::EveryToken } else { Detail::FirstAndDone };
+        let endpoint = |(i, site)| {
+            let own = seed.wrapping_mul(0x1_0000).wrapping_add(i as u64);
+            Endpoint::new(site, own, detail, replicas as usize)
+        };
+        let gateway = |r: u32| {
+            let choice = Rng::stream(seed, CHOICE_STREAM + (u64::from(r) << 8)).next_u64();
+            let mut made = Pool::new(pool.clone(), setup.check_every.is_some(), choice);
+            for site in &setup.sites {
+                let cfg = EndpointConfig {
+                    name: site.name.clone(),
+                    weight: site.weight,
+                    max_in_flight: site.max_in_flight,
+                };
+                made.add(Instant::ORIGIN, cfg);
+            }
+            Gateway { pool: made, reports: VecDeque::new() }
+        };
+        Self {
+            setup,
+            now: Instant::ORIGIN,
+            queue: Queue::default(),
+            gateways: (0..replicas).map(gateway).collect(),
+            endpoints: setup.sites.iter().enumerate().map(endpoint).collect(),
+            active: Vec::new(),
+            free: Vec::new(),
+            live: 0,
+            feed: Feed::new(&setup.source, seed),
+            next: None,
+            last_arrival: Instant::ORIGIN,
+            rounds: None,
+            route: Rng::stream(seed, ROUTE_STREAM),
+            out: Vec::new(),
+            tally: Tally::new(setup.sites.len()),
+        }
+    }
+
+    /// Runs to the end.
+    pub fn run(mut self) -> Tally {
+        self.start();
+        loop {
+            let due = self.queue.next_at();
+            match self.next {
+                Some((at, request)) if due.is_none_or(|d| at < d) => {
+                    self.now = at;
+                    self.last_arrival = at;
+                    self.next = self.feed.next(at, self.setup.stream);
+                    self.arrive(request);
+                }
+                None if self.live == 0 && self.rounds.is_none() => break,
+                None if self.now > self.last_arrival + PATIENCE => break,
+                _ => {
+                    let Some((at, what)) = self.queue.pop() else { break };
+                    self.now = at;
+                    self.on_due(what);
+                }
+            }
+        }
+        self.tally.requests += self.live as u64;
+        self.tally
+    }
+
+    fn start(&mut self) {
+        for g in 0..self.gateways.len() as u32 {
+            if self.setup.probes.is_some() {
+                self.queue.push(self.now, Due::Poll(g));
+            }
+            if self.setup.check_every.is_some() {
+                // The live gateway takes no traffic before its first checks are done.
+                self.on_check(g);
+            }
+        }
+        for (i, outage) in self.setup.outages.iter().enumerate() {
+            self.queue.push(Instant::ORIGIN + outage.at, Due::Fault(i as u32));
+        }
+        if self.setup.stream {
+            self.queue.push(self.now + PROGRESS_EVERY, Due::Progress);
+        }
+        if let Source::Closed { clients, requests, rounds, tokens } = self.setup.source {
+            let (to_ask, to_end, started) = (0, 0, self.now);
+            self.rounds = Some(Rounds { clients, requests, tokens, rounds_left: rounds, to_ask, to_end, started });
+            self.next_round();
+        }
+        self.next = self.feed.next(Instant::ORIGIN, self.setup.stream);
+    }
+
+    fn on_due(&mut self, due: Due) {
+        match due {
+            Due::Engine(site) => self.on_engine(site),
+            Due::Reach(slot) => self.reach(slot),
+            Due::FirstByte(slot) => self.first_byte(slot),
+            Due::End(slot) | Due::Refusal(slot) => self.end(slot),
+            Due::Poll(g) => self.on_poll(g),
+            Due::Reports(g) => self.on_reports(g),
+            Due::Check(g) => self.on_check(g),
+            Due::Progress => self.on_progress(),
+            Due::Fault(i) => self.on_fault(i),
+            Due::FaultEnds(i) => self.on_fault_end(i),
+            Due::Client => self.ask(),
+        }
+    }
+
+    /// Starts the next round of a closed loop, if one is left.
+    fn next_round(&mut self) {
+        let Some(r) = &mut self.rounds else { return };
+        if r.rounds_left == 0 {
+            self.rounds = None;
+            return;
+        }
+        r.rounds_left -= 1;
+        (r.to_ask, r.to_end, r.started) = (r.requests, r.requests, self.now);
+        for _ in 0..r.clients.min(r.requests) {
+            self.queue.push(self.now, Due::Client);
+        }
+    }
+
+    /// A client of the closed loop asks, if the round has a request left.
+    fn ask(&mut self) {
+        let Some(r) = self.rounds.as_mut().filter(|r| r.to_ask > 0) else { return };
+        r.to_ask -= 1;
+        let request = source::request(r.tokens, self.setup.stream);
+        self.last_arrival = self.now;
+        self.arrive(request);
+    }
+
+    /// A request of the closed loop ended; one that was refused lets its client wait a moment.
+    fn on_client_free(&mut self, ok: bool) {
+        let Some(r) = &mut self.rounds else { return };
+        r.to_end -= 1;
+        if r.to_end == 0 {
+            self.tally.rounds.push(self.now.secs_since(r.started));
+            self.next_round();
+        } else if r.to_ask > 0 {
+            let wait = if ok { Duration::ZERO } else { Duration::from_millis(100) };
+            self.queue.push(self.now + wait, Due::Client);
+        }
+    }
+
+    fn tell(&mut self, gateway: u32, event: Event) {
+        let now = self.now;
+        if let Some(g) = self.gateways.get_mut(gateway as usize) {
+            g.pool.on_event(now, event);
+        }
+    }
+}
+
+/// Whether the proxy would try another endpoint after this.
+fn is_retryable(verdict: Verdict, trial: bool) -> bool {
+    match verdict {
+        Verdict::Failed(Failure::Connect | Failure::Reset) => true,
+        Verdict::Failed(Failure::Status) => trial,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! Everything a run needs beside the policy and the seed: plain data, made by a scenario or by code.
+
+use std::sync::Arc;
+
+use tidegate_core::time::Duration;
+
+use crate::engine::EngineSpec;
+use crate::fault::Fault;
+use crate::workload::Arrivals;
+
+/// One endpoint.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// Its name, unique in the fleet.
+    pub name: String,
+    /// Its engine.
+    pub spec: EngineSpec,
+    /// Static weight, `> 0`.
+    pub weight: f64,
+    /// Most requests in flight at it per gateway; `None` has no bound.
+    pub max_in_flight: Option<u32>,
+}
+
+/// A request of an open load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shot {
+    /// When it comes, after the start.
+    pub at: Duration,
+    /// Length of its prompt, tokens.
+    pub prompt_tokens: u32,
+    /// Length of its answer, tokens.
+    pub output_tokens: u32,
+}
+
+/// Where requests come from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// An arrival process for a time.
+    Open {
+        /// The process.
+        arrivals: Arrivals,
+        /// How long requests come.
+        length: Duration,
+        /// Prompt and answer, tokens.
+        tokens: (u32, u32),
+    },
+    /// Clients that each ask again when answered, in rounds that start together.
+    Closed {
+        /// Clients.
+        clients: u32,
+        /// Requests of a round.
+        requests: u32,
+        /// Rounds.
+        rounds: u32,
+        /// Prompt and answer, tokens.
+        tokens: (u32, u32),
+    },
+    /// Recorded requests, in order of time.
+    Trace(Arc<[Shot]>),
+}
+
+/// Status pages that gateways read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Probes {
+    /// Time between two readings of an endpoint.
+    pub interval: Duration,
+    /// Time from the sample at the endpoint to its arrival at the gateway.
+    pub delay: Duration,
+    /// Age from which a report counts for nothing.
+    pub max_age: Duration,
+    /// Load (0..1) that one request adds, for own credit; `None`: core's default.
+    pub per_request: Option<f64>,
+    /// Highest reported load at which an endpoint is used, for all but textbook rows; `None`: no gate.
+    pub max_load: Option<f64>,
+}
+
+/// A fault of one endpoint.
+#[derive(Clone, Copy, Debug)]
+pub struct Outage {
+    /// Place of the endpoint.
+    pub site: u32,
+    /// When it begins, after the start.
+    pub at: Duration,
+    /// What it is; `for_s` says how long.
+    pub fault: Fault,
+}
+
+/// Limits of goodput: a stream is good if it meets both.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Goal {
+    /// Longest time to the first token, seconds.
+    pub ttft_s: f64,
+    /// Longest mean time between tokens, seconds.
+    pub interval_s: f64,
+}
+
+impl Default for Goal {
+    fn default() -> Self {
+        Self { ttft_s: 2.0, interval_s: 0.1 }
+    }
+}
+
+/// A fleet under a load.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The endpoints, at least one.
+    pub sites: Vec<Site>,
+    /// Gateways in front of them, at least 1, each with its own pool; a request goes to one at random.
+    pub replicas: u32,
+    /// Status pages; `None`: the pool reports no load.
+    pub probes: Option<Probes>,
+    /// Time between health checks; `None`: no active checks.
+    pub check_every: Option<Duration>,
+    /// One-way time between gateway and endpoint.
+    pub network: Duration,
+    /// Requests.
+    pub source: Source,
+    /// Whether answers are streams.
+    pub stream: bool,
+    /// What counts as goodput.
+    pub goal: Goal,
+    /// What goes wrong.
+    pub outages: Vec<Outage>,
+}

@@ -1,0 +1,61 @@
+//! The next request of an open load. Its draws come from a stream of their own, so every policy sees the same arrivals.
+
+use std::sync::Arc;
+
+use tidegate_core::rng::Rng;
+use tidegate_core::time::{Duration, Instant};
+
+use super::setup::{Shot, Source};
+use crate::engine::EngineRequest;
+use crate::workload::Arrivals;
+
+/// Stream of the seed from which arrivals are drawn.
+const ARRIVALS_STREAM: u64 = 2;
+
+/// Requests yet to come.
+#[derive(Debug)]
+pub(super) enum Feed {
+    /// By a process.
+    Process { arrivals: Arrivals, until: Instant, tokens: (u32, u32), rng: Rng },
+    /// As recorded.
+    Trace { shots: Arc<[Shot]>, next: usize },
+    /// Clients ask by themselves.
+    None,
+}
+
+impl Feed {
+    pub(super) fn new(source: &Source, seed: u64) -> Self {
+        match source {
+            Source::Open { arrivals, length, tokens } => Self::Process {
+                arrivals: *arrivals,
+                until: Instant::ORIGIN + *length,
+                tokens: *tokens,
+                rng: Rng::stream(seed, ARRIVALS_STREAM),
+            },
+            Source::Trace(shots) => Self::Trace { shots: Arc::clone(shots), next: 0 },
+            Source::Closed { .. } => Self::None,
+        }
+    }
+
+    /// The request after one that came at `last`, and when it comes.
+    pub(super) fn next(&mut self, last: Instant, stream: bool) -> Option<(Instant, EngineRequest)> {
+        match self {
+            Self::Process { arrivals, until, tokens, rng } => {
+                // At least a nanosecond, so that an absurd rate still lets time pass.
+                let at = last + arrivals.gap(rng).max(Duration::from_nanos(1));
+                (at < *until).then(|| (at, request(*tokens, stream)))
+            }
+            Self::Trace { shots, next } => {
+                let shot = shots.get(*next)?;
+                *next += 1;
+                Some((Instant::ORIGIN + shot.at, request((shot.prompt_tokens, shot.output_tokens), stream)))
+            }
+            Self::None => None,
+        }
+    }
+}
+
+/// A request of so many prompt and answer tokens.
+pub(super) fn request((prompt_tokens, output_tokens): (u32, u32), stream: bool) -> EngineRequest {
+    EngineRequest { prompt_tokens, cached_tokens: 0, output_tokens: output_tokens.max(1), stream }
+}

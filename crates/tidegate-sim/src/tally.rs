@@ -1,0 +1,62 @@
+//! What one run measured.
+
+use tidegate_core::time::Instant;
+
+use crate::workload::Latency;
+
+/// Counts and times of one run: one policy, one seed.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Requests that ended.
+    pub requests: u64,
+    /// Of these, with a whole answer.
+    pub succeeded: u64,
+    /// Of these, within the goal of goodput.
+    pub good: u64,
+    /// Dispatches beyond the first of a request.
+    pub retries: u64,
+    /// Requests the pool refused.
+    pub shed: u64,
+    /// From arrival to end, of whole answers.
+    pub total: Latency,
+    /// From arrival to the first token, of whole streams.
+    pub ttft: Latency,
+    /// Dispatches per endpoint.
+    pub dispatched: Vec<u64>,
+    /// Total time of each round of a closed loop, seconds.
+    pub rounds: Vec<f64>,
+    /// When the last request ended.
+    pub ended: Instant,
+}
+
+impl Tally {
+    /// An empty tally for `sites` endpoints.
+    pub fn new(sites: usize) -> Self {
+        Self { dispatched: vec![0; sites], ..Self::default() }
+    }
+
+    /// Share of requests with a whole answer, 0..1.
+    pub fn success(&self) -> f64 {
+        ratio(self.succeeded, self.requests)
+    }
+
+    /// Share of requests within the goal, 0..1.
+    pub fn goodput(&self) -> f64 {
+        ratio(self.good, self.requests)
+    }
+
+    /// Share of the dispatches each endpoint got, 0..1.
+    pub fn shares(&self) -> Vec<f64> {
+        let all = self.dispatched.iter().sum();
+        self.dispatched.iter().map(|&n| ratio(n, all)).collect()
+    }
+
+    /// The largest share over the mean share: 1 is even.
+    pub fn imbalance(&self) -> f64 {
+        self.shares().iter().fold(0.0, |m: f64, &s| m.max(s)) * self.dispatched.len() as f64
+    }
+}
+
+fn ratio(part: u64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { part as f64 / of as f64 }
+}
