@@ -106,8 +106,8 @@ pub enum Kind {
     Url,
     /// The path of an HTTP request, starting with `/`.
     Path,
-    /// The path of a file.
-    File,
+    /// Any text, such as the path of a file.
+    Text,
     /// HTTP status codes: `200`, `2xx` or `200-399`.
     Statuses,
     /// A secret: never shown again.
@@ -183,7 +183,7 @@ impl fmt::Display for Kind {
             Self::Address => f.write_str("an IP address and a port"),
             Self::Url => f.write_str("http://host:port"),
             Self::Path => f.write_str("a path that starts with /"),
-            Self::File => f.write_str("the path of a file"),
+            Self::Text => f.write_str("text"),
             Self::Statuses => f.write_str("status codes from 100 to 599: 200, 2xx or 200-399"),
             Self::Secret => f.write_str("text that is kept secret"),
             Self::Name => f.write_str("a name"),

@@ -87,7 +87,7 @@ fn kind(kind: &Kind) -> Value {
         Kind::Statuses => {
             any(vec![json!({ "type": "integer", "minimum": 100, "maximum": 599 }), pattern("^[1-5](xx|[0-9]{2})")])
         }
-        Kind::Secret | Kind::Name | Kind::File => json!({ "type": "string" }),
+        Kind::Secret | Kind::Name | Kind::Text => json!({ "type": "string" }),
         Kind::Globs => {
             json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" }, "minItems": 1 }] })
         }

@@ -4,13 +4,19 @@
 //! I/O. The live `tidegate engine` drives the models in real time, the simulator drives the same code in virtual time, so what one
 //! of them shows holds for the other. This crate never links an async runtime.
 
+pub mod batch;
 pub mod engine;
 pub mod fault;
+pub mod ideal;
 pub mod kernel;
+pub mod report;
+pub mod saturation;
+pub mod scenario;
 pub mod tally;
 pub mod verdict;
 pub mod workload;
 
 pub use kernel::Kernel;
 pub use kernel::setup::{Goal, Outage, Probes, Setup, Shot, Site, Source};
+pub use scenario::Scenario;
 pub use tally::Tally;

@@ -3,6 +3,7 @@
 pub mod arrivals;
 pub mod latency;
 pub mod lengths;
+pub mod request_log;
 pub mod synthetic;
 pub mod trace;
 

@@ -6,6 +6,7 @@ mod demo;
 mod policies;
 mod schema;
 mod serve;
+mod sim;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -25,6 +26,7 @@ struct Cli {
 enum Command {
     Serve(serve::Args),
     Demo(demo::Args),
+    Sim(sim::Args),
     Check(check::Args),
     Policies(policies::Args),
     Schema(schema::Args),
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(args) => serve::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Sim(args) => sim::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Policies(args) => policies::run(&args),
         Command::Schema(args) => schema::run(&args),

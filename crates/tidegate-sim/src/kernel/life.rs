@@ -47,11 +47,8 @@ impl Kernel<'_> {
     /// Asks the pool where the request goes, and sends it there.
     fn dispatch(&mut self, slot: u32) {
         let a = &mut self.active[slot as usize];
-        let request = Request {
-            prompt_tokens: Some(a.request.prompt_tokens),
-            attempted: &a.attempted,
-            ..Request::default()
-        };
+        let request =
+            Request { prompt_tokens: Some(a.request.prompt_tokens), attempted: &a.attempted, ..Request::default() };
         let decision = self.gateways[a.gateway as usize].pool.admit(self.now, &request, None);
         let Decision::Send { ticket, .. } = decision else {
             // A retry that finds no place ends as its last attempt did.
@@ -90,9 +87,10 @@ impl Kernel<'_> {
         let refusal = match e.fault.kind {
             FaultKind::Refuse => Some(Verdict::Failed(Failure::Connect)),
             FaultKind::Reset => Some(Verdict::Failed(Failure::Reset)),
-            _ => e.fault.rejects(&mut e.rng).map(|(status, retry_after)| {
-                verdict(&Rejection { status, code: "fault", retry_after })
-            }),
+            _ => e
+                .fault
+                .rejects(&mut e.rng)
+                .map(|(status, retry_after)| verdict(&Rejection { status, code: "fault", retry_after })),
         };
         let cut_at = e.fault.cuts(request.output_tokens, &mut e.rng);
         let refusal = match refusal {

@@ -1,0 +1,233 @@
+//! `fleet`: the engines of a scenario.
+
+use tidegate_config::{Absent, Key, Kind, Reader, Section, Table};
+
+use crate::engine::EngineSpec;
+use crate::engine::article::ArticleParams;
+use crate::engine::background::BackgroundParams;
+use crate::engine::fixed::FixedParams;
+use crate::engine::llm::LlmParams;
+use crate::kernel::setup::Site;
+
+/// Engines of one kind.
+#[derive(Clone, Debug)]
+pub struct Engines {
+    name: String,
+    count: u32,
+    weight: f64,
+    max_in_flight: Option<u32>,
+    spec: EngineSpec,
+}
+
+/// The endpoints of a fleet: `name` alone, or `name-1`, `name-2`, ... where `count` is more than 1.
+pub fn sites(fleet: &[Engines]) -> Vec<Site> {
+    let mut sites = Vec::new();
+    for e in fleet {
+        for k in 1..=e.count {
+            let name = if e.count == 1 { e.name.clone() } else { format!("{}-{k}", e.name) };
+            sites.push(Site { name, spec: e.spec, weight: e.weight, max_in_flight: e.max_in_flight });
+        }
+    }
+    sites
+}
+
+impl Section for Engines {
+    const TABLE: &'static Table = &Table {
+        place: "fleet[]",
+        summary: "Engines of one kind. Exactly one of `fixed`, `load` and `llm` says which model they are.",
+        keys: &[
+            Key {
+                name: "name",
+                kind: Kind::Name,
+                absent: Absent::Default("engine"),
+                summary: "Name of the endpoint; with `count` it gets a number.",
+                example: "a100",
+            },
+            Key {
+                name: "count",
+                kind: Kind::Integer { min: 1, max: 100_000, word: None },
+                absent: Absent::Default("1"),
+                summary: "How many of them.",
+                example: "8",
+            },
+            Key {
+                name: "weight",
+                kind: Kind::Number { min: 0.001, max: 1e6 },
+                absent: Absent::Default("1"),
+                summary: "Static weight.",
+                example: "2",
+            },
+            Key {
+                name: "max_in_flight",
+                kind: Kind::Integer { min: 1, max: 1_000_000, word: None },
+                absent: Absent::Means("no bound"),
+                summary: "Most requests at one of them from one gateway.",
+                example: "64",
+            },
+            Key {
+                name: "fixed",
+                kind: Kind::Table(Fixed::TABLE),
+                absent: Absent::Means("another model"),
+                summary: "A delay per request.",
+                example: "{ delay: 1s }",
+            },
+            Key {
+                name: "load",
+                kind: Kind::Table(Load::TABLE),
+                absent: Absent::Means("another model"),
+                summary: "The article's model: time and rejects follow a drifting load.",
+                example: "{ per_request: 0.01 }",
+            },
+            Key {
+                name: "llm",
+                kind: Kind::Table(Llm::TABLE),
+                absent: Absent::Means("another model"),
+                summary: "Continuous batching with chunked prefill and KV memory.",
+                example: "{ preset: a100-8b }",
+            },
+        ],
+    };
+
+    fn read(r: &mut Reader<'_, '_>) -> Self {
+        let name = r.text("name").unwrap_or_default();
+        let count = u32::try_from(r.integer("count")).unwrap_or(1);
+        let weight = r.number("weight");
+        let max_in_flight = r.integer_or_none("max_in_flight").and_then(|n| u32::try_from(n).ok());
+        let fixed = r.table::<Fixed>("fixed").map(|f| EngineSpec::Fixed(f.0));
+        let load = r.table::<Load>("load").map(|l| EngineSpec::Load(l.0));
+        let llm = r.table::<Llm>("llm").map(|l| EngineSpec::Llm(l.0));
+        let models: Vec<EngineSpec> = [fixed, load, llm].into_iter().flatten().collect();
+        if models.len() != 1 {
+            let found = if models.is_empty() { "no model" } else { "more than one model" };
+            let key = if r.is_set("fixed") { "fixed" } else { "llm" };
+            r.contradiction(
+                key,
+                found.to_owned(),
+                "one of fixed, load, llm",
+                "for example: `fixed: { delay: 1s }`".to_owned(),
+            );
+        }
+        let spec = models.first().copied().unwrap_or(EngineSpec::Fixed(FixedParams::default()));
+        Self { name, count, weight, max_in_flight, spec }
+    }
+}
+
+struct Fixed(FixedParams);
+
+impl Section for Fixed {
+    const TABLE: &'static Table = &Table {
+        place: "fleet[].fixed",
+        summary: "An engine that takes the same time for every request.",
+        keys: &[
+            Key {
+                name: "delay",
+                kind: Kind::Duration { min: 0.0, max: 3600.0, word: None },
+                absent: Absent::Required,
+                summary: "Time a request occupies the engine.",
+                example: "7s",
+            },
+            Key {
+                name: "slots",
+                kind: Kind::Integer { min: 1, max: 1_000_000, word: Some("any") },
+                absent: Absent::Default("any"),
+                summary: "Requests served at a time; 1 serves one after the other.",
+                example: "1",
+            },
+            Key {
+                name: "max_waiting",
+                kind: Kind::Integer { min: 0, max: 10_000_000, word: None },
+                absent: Absent::Default("100_000"),
+                summary: "Requests that may wait for a slot before 503.",
+                example: "100",
+            },
+        ],
+    };
+
+    fn read(r: &mut Reader<'_, '_>) -> Self {
+        Self(FixedParams {
+            delay_s: r.duration("delay").as_secs_f64(),
+            slots: r.integer_or_none("slots").and_then(|n| u32::try_from(n).ok()),
+            max_waiting: u32::try_from(r.integer("max_waiting")).unwrap_or(u32::MAX),
+            ..FixedParams::default()
+        })
+    }
+}
+
+struct Load(ArticleParams);
+
+/// A share or level that may exceed 1.
+const fn number(name: &'static str, max: f64, default: &'static str, summary: &'static str) -> Key {
+    let kind = Kind::Number { min: 0.0, max };
+    Key { name, kind, absent: Absent::Default(default), summary, example: default }
+}
+
+impl Section for Load {
+    const TABLE: &'static Table = &Table {
+        place: "fleet[].load",
+        summary: "u = clip(b + per_request n, 0, 1); a request takes 0.1 + 0.9 u seconds, fixed at admission; u > 0.9 rejects. The \
+                  background b drifts with momentum between `low` and `high`, plus surges that drain.",
+        keys: &[
+            number("per_request", 1.0, "0.01", "Load that one request of ours adds."),
+            Key {
+                name: "tv",
+                kind: Kind::Duration { min: 0.001, max: 3600.0, word: None },
+                absent: Absent::Default("1s"),
+                summary: "Time constant of the background's velocity.",
+                example: "1s",
+            },
+            number("sv", 10.0, "0.03", "Standard deviation of the velocity, load per second."),
+            number("low", 2.0, "0.05", "Lower bound of the background."),
+            number("high", 2.0, "0.45", "Upper bound of the background."),
+            number("surge_rate", 100.0, "0.04", "Surges per second; each jumps to a level from 1.5 to 1.6."),
+            number("drain", 100.0, "0.2", "How fast a surge drains, load per second."),
+        ],
+    };
+
+    fn read(r: &mut Reader<'_, '_>) -> Self {
+        let background = BackgroundParams {
+            tv_s: r.duration("tv").as_secs_f64(),
+            sv: r.number("sv"),
+            low: r.number("low"),
+            high: r.number("high"),
+            surge_rate: r.number("surge_rate"),
+            drain: r.number("drain"),
+            ..BackgroundParams::default()
+        };
+        if background.low > background.high {
+            let found = format!("low {}, above high {}", background.low, background.high);
+            r.contradiction("low", found, "low at most high", "for example: `low: 0.05, high: 0.45`".to_owned());
+        }
+        Self(ArticleParams { load_per_request: r.number("per_request"), background, ..ArticleParams::default() })
+    }
+}
+
+struct Llm(LlmParams);
+
+impl Section for Llm {
+    const TABLE: &'static Table = &Table {
+        place: "fleet[].llm",
+        summary: "A step takes t0 + c_lin (tokens beyond 64) + c_kv (KV tokens): an 8B model on an A100, an H100, or half an A100.",
+        keys: &[
+            Key {
+                name: "preset",
+                kind: Kind::Choice(&["a100-8b", "h100-8b", "half-a100"]),
+                absent: Absent::Default("a100-8b"),
+                summary: "The measured engine.",
+                example: "h100-8b",
+            },
+            Key {
+                name: "max_waiting",
+                kind: Kind::Integer { min: 0, max: 10_000_000, word: None },
+                absent: Absent::Default("100_000"),
+                summary: "Requests that may wait before 503.",
+                example: "1000",
+            },
+        ],
+    };
+
+    fn read(r: &mut Reader<'_, '_>) -> Self {
+        let preset = LlmParams::preset(r.choice("preset")).unwrap_or(LlmParams::A100_8B);
+        let max_waiting = u32::try_from(r.integer("max_waiting")).unwrap_or(u32::MAX);
+        Self(LlmParams { max_waiting, ..preset })
+    }
+}

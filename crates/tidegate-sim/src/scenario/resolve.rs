@@ -1,0 +1,185 @@
+//! From a scenario to the runs it stands for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::balance::registry;
+use tidegate_core::descriptor::Params;
+use tidegate_core::pool::config::PoolConfig;
+
+use super::fleet::sites;
+use super::pool::Contender;
+use super::workload::{Pattern, TraceUse, Workload};
+use super::{Scenario, Variant};
+use crate::kernel::setup::{Setup, Shot, Site, Source};
+use crate::saturation::saturation;
+use crate::workload::synthetic::Synthetic;
+use crate::workload::{Trace, request_log};
+
+/// Reads the text of a file.
+pub type ReadFile<'a> = dyn Fn(&str) -> Result<String, String> + 'a;
+
+/// A fleet under a load, with its name.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The variant; `None` if the scenario has none.
+    pub variant: Option<String>,
+    /// What is run.
+    pub setup: Setup,
+    /// The trace that is used, and whether it is the stand-in.
+    pub trace: Option<String>,
+    /// Measured saturation of the fleet on the trace, requests per second.
+    pub saturation_rps: Option<f64>,
+}
+
+/// A policy that is compared.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Its label.
+    pub label: String,
+    /// The pool it decides for.
+    pub pool: PoolConfig,
+}
+
+/// A trace that was read, and the saturations measured on it.
+struct Loaded {
+    key: TraceUse,
+    name: String,
+    shots: Arc<[Shot]>,
+    measured: Vec<(Vec<Site>, f64)>,
+}
+
+impl Scenario {
+    /// Names of the variants, one empty name if there are none.
+    fn named(&self) -> Vec<Option<&Variant>> {
+        if self.variants.is_empty() { vec![None] } else { self.variants.iter().map(Some).collect() }
+    }
+
+    /// Every variant, ready to run. Saturations are measured here, which takes a moment.
+    ///
+    /// # Errors
+    /// A trace that is absent without a stand-in, or that cannot be read.
+    pub fn cells(&self, read: &ReadFile<'_>) -> Result<Vec<Cell>, String> {
+        let mut loaded: Vec<Loaded> = Vec::new();
+        self.named().into_iter().map(|v| self.cell(v, read, &mut loaded)).collect()
+    }
+
+    fn cell(&self, variant: Option<&Variant>, read: &ReadFile<'_>, loaded: &mut Vec<Loaded>) -> Result<Cell, String> {
+        let fleet = variant.map(|v| &v.fleet).filter(|f| !f.is_empty()).unwrap_or(&self.fleet);
+        let workload = variant.and_then(|v| v.workload.as_ref()).or(self.workload.as_ref());
+        let workload = workload.ok_or("no workload")?;
+        let sites = sites(fleet);
+        let (source, trace, saturation_rps) = self.source(workload, &sites, read, loaded)?;
+        let setup = Setup {
+            sites,
+            replicas: self.replicas,
+            probes: self.probes,
+            check_every: self.check_every,
+            network: self.network,
+            source,
+            stream: workload.stream,
+            goal: self.goal,
+            outages: Vec::new(),
+        };
+        Ok(Cell { variant: variant.map(|v| v.name.clone()), setup, trace, saturation_rps })
+    }
+
+    fn source(
+        &self,
+        workload: &Workload,
+        sites: &[Site],
+        read: &ReadFile<'_>,
+        loaded: &mut Vec<Loaded>,
+    ) -> Result<(Source, Option<String>, Option<f64>), String> {
+        let tokens = workload.tokens;
+        let usage = match &workload.pattern {
+            Pattern::Open(arrivals) => {
+                return Ok((Source::Open { arrivals: *arrivals, length: self.duration, tokens }, None, None));
+            }
+            &Pattern::Closed(clients, requests, rounds) => {
+                return Ok((Source::Closed { clients, requests, rounds, tokens }, None, None));
+            }
+            Pattern::Trace(usage) => usage,
+        };
+        let at = match loaded.iter().position(|l| l.key.same_text(usage)) {
+            Some(at) => at,
+            None => {
+                let (shots, name) = load(usage, read)?;
+                loaded.push(Loaded { key: usage.clone(), name, shots, measured: Vec::new() });
+                loaded.len() - 1
+            }
+        };
+        let l = &mut loaded[at];
+        let Some(share) = usage.load else {
+            return Ok((Source::Trace(scaled(&l.shots, usage.speed)), Some(l.name.clone()), None));
+        };
+        let measured = match l.measured.iter().find(|(s, _)| same_engines(s, sites)) {
+            Some((_, rps)) => *rps,
+            None => {
+                let rps = saturation(sites, &l.shots);
+                l.measured.push((sites.to_vec(), rps));
+                rps
+            }
+        };
+        let span_s = l.shots.last().map_or(0.0, |s| s.at.as_secs_f64()).max(1e-9);
+        let recorded = l.shots.len() as f64 / span_s;
+        let shots = scaled(&l.shots, share * measured / recorded);
+        Ok((Source::Trace(shots), Some(l.name.clone()), Some(measured)))
+    }
+
+    /// The policies that are compared, in the scenario's order; all of them with their defaults if it names none. Labels are unique.
+    pub fn rows(&self) -> Vec<Row> {
+        let all = || registry::all().iter().map(|d| Contender::of(Params::defaults(d))).collect();
+        let contenders: Vec<Contender> = if self.policies.is_empty() { all() } else { self.policies.clone() };
+        let mut rows: Vec<Row> = Vec::new();
+        for c in &contenders {
+            let label = c.label();
+            let twins = rows.iter().filter(|r| r.label == label || r.label.starts_with(&format!("{label}#"))).count();
+            let label = if twins == 0 { label } else { format!("{label}#{}", twins + 1) };
+            rows.push(Row { label, pool: c.pool(&self.pool, self.probes.as_ref(), self.replicas) });
+        }
+        rows
+    }
+}
+
+impl TraceUse {
+    /// Whether the same requests are meant, at whatever speed.
+    fn same_text(&self, other: &Self) -> bool {
+        (&self.file, self.stand_in, self.length) == (&other.file, other.stand_in, other.length)
+    }
+}
+
+fn same_engines(a: &[Site], b: &[Site]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.spec == b.spec)
+}
+
+fn load(usage: &TraceUse, read: &ReadFile<'_>) -> Result<(Arc<[Shot]>, String), String> {
+    let (trace, name) = match (read(&usage.file), usage.stand_in) {
+        (Ok(text), _) => {
+            let trace = if request_log::is_log(&text) { request_log::read(&text) } else { Trace::read(&text) };
+            (trace.map_err(|e| format!("{}: {e}", usage.file))?, usage.file.clone())
+        }
+        (Err(_), Some("code")) => (Synthetic::code().trace(1), format!("{} (synthetic stand-in)", usage.file)),
+        (Err(_), Some(_)) => (Synthetic::conversation().trace(1), format!("{} (synthetic stand-in)", usage.file)),
+        (Err(e), None) => return Err(format!("{}: {e}", usage.file)),
+    };
+    let trace = if usage.length.is_some() { trace.window(Duration::ZERO, usage.length) } else { trace };
+    let shot = |r: &crate::workload::TraceRequest| Shot {
+        at: r.at,
+        prompt_tokens: r.prompt_tokens,
+        output_tokens: r.output_tokens,
+    };
+    let shots: Arc<[Shot]> = trace.requests.iter().map(shot).collect();
+    if shots.is_empty() {
+        return Err(format!("{}: no request in it", usage.file));
+    }
+    Ok((shots, name))
+}
+
+/// The same requests `factor` times as fast.
+fn scaled(shots: &Arc<[Shot]>, factor: f64) -> Arc<[Shot]> {
+    if factor == 1.0 {
+        return Arc::clone(shots);
+    }
+    shots.iter().map(|s| Shot { at: s.at.div_f64(factor.max(1e-9)), ..*s }).collect()
+}

@@ -1,0 +1,195 @@
+//! `tidegate sim`: which policy, on this traffic? The decisions of `serve` in virtual time.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use tidegate::engine::clock::Clock;
+use tidegate_config::Problem;
+use tidegate_sim::batch::{self, Seeds};
+use tidegate_sim::report::{Report, report, report_json};
+use tidegate_sim::scenario::{Cell, Row, Scenario};
+
+mod table;
+mod user_trace;
+
+/// Where recorded traces lie beside a checkout.
+const TRACES: &str = "../shared/traces";
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate sim scenarios/article.yaml --seeds 64
+  tidegate sim scenarios/azure-conv.yaml --policy adaptive --policy least_connections
+  tidegate sim --trace requests.csv --fleet fleet.yaml --load 75%
+  tidegate sim scenarios/two-servers.yaml --json
+
+A trace is a CSV with t_ms or t_s, input_tokens and output_tokens, or the request log of `tidegate serve` (JSON lines). A fleet file is
+a scenario that says `fleet`; docs/simulation-keys.md lists every key. The same seed gives the same bytes of --json, on any number of
+threads. Exit codes: 0 done, 1 failed, 2 the command line or a file is wrong.";
+
+/// Compare policies in virtual time, with the very code that serves
+#[derive(Debug, Parser)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The scenario, a YAML file
+    #[arg(required_unless_present = "trace", conflicts_with = "trace")]
+    scenario: Option<PathBuf>,
+    /// Your own trace: CSV, or Tidegate's request log
+    #[arg(long, value_name = "FILE", requires = "fleet")]
+    trace: Option<PathBuf>,
+    /// The fleet for --trace
+    #[arg(long, value_name = "FILE", requires = "trace")]
+    fleet: Option<PathBuf>,
+    /// Bring --trace to this share of the fleet's saturation, such as 75%
+    #[arg(long, value_name = "SHARE", requires = "trace", conflicts_with = "speed")]
+    load: Option<String>,
+    /// Play --trace so many times as fast
+    #[arg(long, value_name = "FACTOR", requires = "trace")]
+    speed: Option<f64>,
+    /// Seeds to run; the scenario's own number otherwise
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    seeds: Option<u32>,
+    /// The first seed
+    #[arg(long, value_name = "K", default_value_t = 1)]
+    seed_start: u64,
+    /// Only rows with this label or policy name; may be given several times
+    #[arg(long, value_name = "NAME")]
+    policy: Vec<String>,
+    /// Only this variant; may be given several times
+    #[arg(long, value_name = "NAME")]
+    variant: Vec<String>,
+    /// Threads; one per core otherwise
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is wrong with the command line or a file.
+struct Refused(String);
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let (name, cells, rows, seeds) = match prepare(args) {
+        Ok(all) => all,
+        Err(Refused(why)) => {
+            writeln!(std::io::stderr(), "{}", why.trim_end())?;
+            return Ok(ExitCode::from(2));
+        }
+    };
+    let clock = Clock::start();
+    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    let (runs, requests) = with_bar(&cells, &rows, seeds, threads)?;
+    let reports: Vec<Report> = cells.iter().zip(&runs).map(|(cell, runs)| report(cell, &rows, runs)).collect();
+    let mut out = std::io::stdout();
+    if args.json {
+        let mut value = json!({ "tool_version": env!("CARGO_PKG_VERSION"), "command": "sim" });
+        if let (Some(value), serde_json::Value::Object(more)) =
+            (value.as_object_mut(), report_json(&name, seeds.first, &reports))
+        {
+            value.extend(more);
+        }
+        writeln!(out, "{value}")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for report in &reports {
+        writeln!(out, "{}", table::report(&name, report))?;
+    }
+    let took_s = clock.now().as_secs_f64();
+    let rate = requests as f64 / took_s.max(1e-9);
+    writeln!(out, "{requests} requests simulated in {took_s:.2} s on {threads} threads, {rate:.0} per second")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+type Prepared = (String, Vec<Cell>, Vec<Row>, Seeds);
+
+/// Reads everything and picks what was asked for.
+fn prepare(args: &Args) -> Result<Prepared, Refused> {
+    let (name, scenario) = scenario(args)?;
+    let mut rows = scenario.rows();
+    for wanted in &args.policy {
+        if !rows.iter().any(|r| is_named(r, wanted)) {
+            let labels: Vec<&str> = rows.iter().map(|r| r.label.as_str()).collect();
+            return Err(Refused(format!("tidegate sim: no row {wanted}; there are {}", labels.join(", "))));
+        }
+    }
+    rows.retain(|r| args.policy.is_empty() || args.policy.iter().any(|w| is_named(r, w)));
+    let mut cells = scenario.cells(&read_trace).map_err(|e| Refused(format!("tidegate sim: {e}")))?;
+    let has = |c: &Cell, wanted: &String| c.variant.as_ref() == Some(wanted);
+    if let Some(wanted) = args.variant.iter().find(|w| !cells.iter().any(|c| has(c, w))) {
+        let names: Vec<&str> = cells.iter().filter_map(|c| c.variant.as_deref()).collect();
+        return Err(Refused(format!("tidegate sim: no variant {wanted}; there are {}", names.join(", "))));
+    }
+    cells.retain(|c| args.variant.is_empty() || args.variant.iter().any(|w| has(c, w)));
+    if let Some(trace) = cells.iter().filter_map(|c| c.trace.as_ref()).find(|t| t.contains("synthetic")) {
+        // Nobody is left to tell if standard error is closed.
+        let _ = writeln!(std::io::stderr(), "the recorded trace is not here; using {trace}");
+    }
+    let seeds = Seeds { first: args.seed_start, count: args.seeds.unwrap_or(scenario.seeds) };
+    Ok((name, cells, rows, seeds))
+}
+
+fn is_named(row: &Row, wanted: &str) -> bool {
+    row.label == wanted || row.pool.policy.descriptor().name == wanted
+}
+
+fn scenario(args: &Args) -> Result<(String, Scenario), Refused> {
+    if let (Some(trace), Some(fleet)) = (&args.trace, &args.fleet) {
+        let text = user_trace::scenario(&read(fleet)?, trace, args.load.as_deref(), args.speed);
+        return Ok((stem(trace), parse(&text, fleet)?));
+    }
+    let path = args.scenario.clone().unwrap_or_default();
+    Ok((stem(&path), parse(&read(&path)?, &path)?))
+}
+
+fn parse(text: &str, path: &Path) -> Result<Scenario, Refused> {
+    let (scenario, warnings) =
+        Scenario::parse(text, &path.display().to_string(), &|name| std::env::var(name).ok()).map_err(refused)?;
+    for warning in &warnings {
+        let _ = writeln!(std::io::stderr(), "{warning}\n");
+    }
+    Ok(scenario)
+}
+
+fn refused(problems: Vec<Problem>) -> Refused {
+    Refused(problems.iter().map(|p| format!("{p}\n\n")).collect())
+}
+
+fn read(path: &Path) -> Result<String, Refused> {
+    std::fs::read_to_string(path).map_err(|e| Refused(format!("tidegate sim: {}: {e}", path.display())))
+}
+
+/// The name of a report: the file's, without its ending.
+fn stem(path: &Path) -> String {
+    path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// The text of a trace: as named, else among the recorded ones.
+fn read_trace(name: &str) -> Result<String, String> {
+    std::fs::read_to_string(name)
+        .or_else(|_| std::fs::read_to_string(Path::new(TRACES).join(name)))
+        .map_err(|e| format!("{e} (also looked in {TRACES})"))
+}
+
+/// Runs everything, with a bar where somebody watches.
+fn with_bar(
+    cells: &[Cell],
+    rows: &[Row],
+    seeds: Seeds,
+    threads: NonZeroUsize,
+) -> anyhow::Result<(Vec<Vec<batch::Runs>>, u64)> {
+    let jobs = (cells.len() * rows.len()) as u64 * u64::from(seeds.count);
+    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(jobs) } else { ProgressBar::hidden() };
+    bar.set_style(ProgressStyle::with_template("{bar:32} {pos}/{len} runs, {elapsed}, {eta} left")?);
+    let mut requests = 0;
+    let runs = batch::run(cells, rows, seeds, threads, |done, n| {
+        requests += n;
+        bar.set_position(done as u64);
+    });
+    bar.finish_and_clear();
+    Ok((runs, requests))
+}

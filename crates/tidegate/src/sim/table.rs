@@ -1,0 +1,130 @@
+//! A report for people.
+
+use std::fmt::Write as _;
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, Table};
+use tidegate_sim::report::{Line, Mean, Report};
+
+/// Endpoints up to which each one's share is shown.
+const MOST_SHARES: usize = 4;
+
+/// The tables of one variant.
+pub(super) fn report(scenario: &str, r: &Report) -> String {
+    let mut out = scenario.to_owned();
+    // Writing to a string cannot fail.
+    if let Some(variant) = &r.variant {
+        let _ = write!(out, ", {variant}");
+    }
+    let _ = write!(out, ": {} seeds", r.seeds);
+    if let Some(trace) = &r.trace {
+        let _ = write!(out, ", trace {trace}");
+    }
+    if let Some(rps) = r.saturation_rps {
+        let _ = write!(out, ", saturation {rps:.2} requests/s");
+    }
+    let _ = write!(out, "\n{}\n", policies(r));
+    if !r.paired.is_empty() && r.seeds > 1 {
+        let _ = write!(out, "{}\n", pairs(r));
+    }
+    if !r.rounds.is_empty() {
+        let _ = write!(out, "{}\n", rounds(r));
+    }
+    out
+}
+
+fn start(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED).set_header(header.iter().copied());
+    table
+}
+
+/// Numbers to the right.
+fn finish(mut table: Table) -> String {
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string()
+}
+
+fn policies(r: &Report) -> String {
+    let mut header = vec!["", "requests", "success %", "total s\nmean", "\np50", "\np99"];
+    if r.stream {
+        header.extend(["TTFT s\nmean", "\np99", "good %"]);
+    }
+    header.extend(["imbal.", "retries"]);
+    let shares = r.endpoints.len() <= MOST_SHARES;
+    if shares {
+        header.push("share %");
+    }
+    let mut table = start(&header);
+    for l in &r.lines {
+        let mut row = vec![
+            l.name.clone(),
+            l.requests.to_string(),
+            with_error(l.success, 100.0, 2),
+            with_error(l.latency_s, 1.0, 4),
+            number(l.p50_s, 3),
+            number(l.p99_s, 3),
+        ];
+        if r.stream {
+            row.extend([number(l.ttft_s, 4), number(l.p99_ttft_s, 3), number(l.goodput.map(|g| g * 100.0), 1)]);
+        }
+        row.extend([format!("{:.2}", l.imbalance), l.retries.to_string()]);
+        if shares {
+            row.push(share(l));
+        }
+        table.add_row(row);
+    }
+    finish(table)
+}
+
+fn share(l: &Line) -> String {
+    l.shares.iter().map(|s| format!("{:.0}", s * 100.0)).collect::<Vec<_>>().join(" ")
+}
+
+/// The differences of the first of all pairs, which is `adaptive` where it takes part.
+fn pairs(r: &Report) -> String {
+    let first = r.paired.first().map(|p| p.a.clone()).unwrap_or_default();
+    let title = format!("{first} minus");
+    let mut table = start(&[&title, "total s", "success, points"]);
+    for p in r.paired.iter().filter(|p| p.a == first) {
+        table.add_row([p.b.clone(), with_error(p.latency_s, 1.0, 4), with_error(p.success, 100.0, 2)]);
+    }
+    finish(table)
+}
+
+/// One line per policy, one column per round; many rounds are shown as their mean.
+fn rounds(r: &Report) -> String {
+    let count = r.rounds.iter().map(|l| l.round).max().unwrap_or(0);
+    let few = count <= 8;
+    let names: Vec<String> =
+        if few { (1..=count).map(|k| format!("round {k}, s")).collect() } else { vec!["mean round, s".into()] };
+    let mut header = vec![""];
+    header.extend(names.iter().map(String::as_str));
+    header.push("ideal");
+    let mut table = start(&header);
+    for l in &r.lines {
+        let times: Vec<f64> = r.rounds.iter().filter(|x| x.policy == l.name).map(|x| x.total_s).collect();
+        let mut row = vec![l.name.clone()];
+        if few {
+            row.extend(times.iter().map(|t| format!("{t:.2}")));
+        } else {
+            row.push(number(Mean::of(&times).mean, 2));
+        }
+        row.push(number(r.rounds.first().and_then(|x| x.ideal_s), 2));
+        table.add_row(row);
+    }
+    finish(table)
+}
+
+fn number(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"))
+}
+
+fn with_error(m: Mean, scale: f64, digits: usize) -> String {
+    match (m.mean, m.se) {
+        (Some(mean), Some(se)) => format!("{:.digits$} ±{:.digits$}", mean * scale, se * scale),
+        (mean, _) => number(mean.map(|v| v * scale), digits),
+    }
+}

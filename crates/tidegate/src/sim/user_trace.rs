@@ -1,0 +1,37 @@
+//! A user's own trace and fleet as a scenario.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// The fleet file with the trace as its workload. A fleet file that has a workload of its own keeps its line numbers in messages, as the
+/// workload is added at its end, and is then told that it says `workload` twice.
+pub(super) fn scenario(fleet: &str, trace: &Path, load: Option<&str>, speed: Option<f64>) -> String {
+    let file = trace.display().to_string().replace('\'', "''");
+    let mut text = fleet.trim_end().to_owned();
+    // Writing to a string cannot fail.
+    let _ = write!(text, "\nworkload: {{ stream: true, trace: {{ file: '{file}'");
+    if let Some(load) = load {
+        let _ = write!(text, ", load: {load}");
+    }
+    if let Some(speed) = speed {
+        let _ = write!(text, ", speed: {speed}");
+    }
+    text.push_str(" } }\n");
+    if !fleet.lines().any(|l| l.starts_with("seeds:")) {
+        text.push_str("seeds: 1\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_sim::Scenario;
+
+    #[test]
+    fn a_fleet_and_a_trace_make_a_scenario() {
+        let text = scenario("fleet: [{ llm: { preset: a100-8b } }]\n", Path::new("it's.csv"), Some("75%"), None);
+        let (scenario, warnings) = Scenario::parse(&text, "fleet.yaml", &|_| None).unwrap();
+        assert!(warnings.is_empty() && scenario.seeds == 1 && scenario.rows().len() > 10);
+    }
+}
