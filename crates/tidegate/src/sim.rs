@@ -147,15 +147,15 @@ fn scenario(args: &Args) -> Result<(String, Scenario), Refused> {
 }
 
 fn parse(text: &str, path: &Path) -> Result<Scenario, Refused> {
-    let (scenario, warnings) =
-        Scenario::parse(text, &path.display().to_string(), &|name| std::env::var(name).ok()).map_err(refused)?;
+    let (scenario, warnings) = Scenario::parse(text, &path.display().to_string(), &|name| std::env::var(name).ok())
+        .map_err(|p| refused(&p))?;
     for warning in &warnings {
         let _ = writeln!(std::io::stderr(), "{warning}\n");
     }
     Ok(scenario)
 }
 
-fn refused(problems: Vec<Problem>) -> Refused {
+fn refused(problems: &[Problem]) -> Refused {
     Refused(problems.iter().map(|p| format!("{p}\n\n")).collect())
 }
 

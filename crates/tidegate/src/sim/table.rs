@@ -25,10 +25,10 @@ pub(super) fn report(scenario: &str, r: &Report) -> String {
     }
     let _ = write!(out, "\n{}\n", policies(r));
     if !r.paired.is_empty() && r.seeds > 1 {
-        let _ = write!(out, "{}\n", pairs(r));
+        let _ = writeln!(out, "{}", pairs(r));
     }
     if !r.rounds.is_empty() {
-        let _ = write!(out, "{}\n", rounds(r));
+        let _ = writeln!(out, "{}", rounds(r));
     }
     out
 }
