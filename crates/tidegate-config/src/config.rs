@@ -1,5 +1,6 @@
 //! The whole file.
 
+use crate::journal::Journal;
 use crate::key::{Absent, Key, Kind, Table};
 use crate::limits::Limits;
 use crate::listener::{Admin, Listener};
@@ -27,6 +28,8 @@ pub struct Config {
     pub threads: Option<usize>,
     /// What is logged, and how.
     pub log: Log,
+    /// The journal of decisions; `None` writes none.
+    pub journal: Option<Journal>,
     /// Bounds on what a client may send.
     pub limits: Limits,
     /// Which request goes to which pool, the first match wins; at least one. A file without routes has one that takes everything.
@@ -69,6 +72,13 @@ impl Section for Config {
                 example: "{ format: json, level: info }",
             },
             Key {
+                name: "journal",
+                kind: Kind::TableOr(Journal::TABLE, "off"),
+                absent: Absent::Means("no journal is written"),
+                summary: "A file per pool from which every decision can be taken again, with `tidegate replay`.",
+                example: "{ folder: /var/lib/tidegate/journal }",
+            },
+            Key {
                 name: "limits",
                 kind: Kind::Table(Limits::TABLE),
                 absent: Absent::Default("{}"),
@@ -103,6 +113,10 @@ impl Section for Config {
         };
         let threads = r.integer_or_none("threads").and_then(|n| usize::try_from(n).ok());
         let log = r.table_or_default("log");
+        let journal = match r.switch("journal") {
+            Switch::On(journal) => Some(journal),
+            Switch::Off | Switch::Absent => None,
+        };
         let limits = r.table_or_default("limits");
         let mut routes: Vec<Route> = r.list("routes");
         let pools: Vec<Pool> = r.named::<Pool>("pools").into_iter().map(|(name, pool)| Pool { name, ..pool }).collect();
@@ -114,7 +128,7 @@ impl Section for Config {
         if let (true, [only]) = (routes.is_empty(), pools.as_slice()) {
             routes.push(Route { matches: Match::default(), pool: only.name.clone() });
         }
-        Self { listeners, admin, threads, log, limits, routes, pools }
+        Self { listeners, admin, threads, log, journal, limits, routes, pools }
     }
 }
 

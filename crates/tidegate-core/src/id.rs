@@ -18,3 +18,15 @@ pub struct RequestKey {
     pub(crate) slot: u32,
     pub(crate) generation: u32,
 }
+
+impl RequestKey {
+    /// Slot and generation, for a journal.
+    pub const fn parts(self) -> (u32, u32) {
+        (self.slot, self.generation)
+    }
+
+    /// The key of these parts. One that was never given out finds no request.
+    pub const fn from_parts((slot, generation): (u32, u32)) -> Self {
+        Self { slot, generation }
+    }
+}

@@ -17,6 +17,7 @@ pub mod explain;
 pub mod hash;
 pub mod health;
 pub mod id;
+pub mod journal;
 pub mod load;
 pub mod outcome;
 pub mod pool;

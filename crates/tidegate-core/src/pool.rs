@@ -21,6 +21,7 @@ use crate::event::{Effect, EndpointEvent};
 use crate::explain::Explain;
 use crate::health::Health;
 use crate::id::{EndpointId, RequestKey};
+use crate::journal::{Decided, Entry, Recorder};
 use crate::ramp::Ramp;
 use crate::request::Request;
 use crate::retry::RetryBudget;
@@ -71,6 +72,7 @@ pub struct Pool {
     gates: [u32; Gate::ALL.len()],
     in_use: bool,
     panic: bool,
+    panic_told: bool,
     checked: bool,
     ramping: Vec<EndpointId>,
     out: Vec<EndpointId>,
@@ -82,6 +84,7 @@ pub struct Pool {
     /// The decision each endpoint was last left out of, and the number of the current one.
     left_out_of: Vec<u64>,
     decision: u64,
+    recorder: Option<Box<dyn Recorder>>,
 }
 
 use in_flight::InFlight;
@@ -115,6 +118,7 @@ impl Pool {
             gates: [0; Gate::ALL.len()],
             in_use: false,
             panic: false,
+            panic_told: false,
             checked,
             ramping: Vec::new(),
             out: Vec::new(),
@@ -125,13 +129,36 @@ impl Pool {
             held_back: Vec::new(),
             left_out_of: Vec::new(),
             decision: 0,
+            recorder: None,
             cfg,
         }
     }
 
+    /// From now on `recorder` sees every input and decision. To be replayed, a journal begins before the first endpoint joins.
+    pub fn record_into(&mut self, recorder: Box<dyn Recorder>) {
+        self.recorder = Some(recorder);
+    }
+
+    /// Ends the recording, if there is one.
+    pub fn stop_recording(&mut self) {
+        self.recorder = None;
+    }
+
+    fn record(&mut self, now: Instant, entry: &Entry<'_>) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.on_entry(now, entry);
+        }
+    }
+
     /// Decides about one request. A retry names what it attempted.
-    pub fn admit(&mut self, now: Instant, req: &Request<'_>, mut explain: Option<&mut Explain>) -> Decision {
-        self.on_deadline(now);
+    pub fn admit(&mut self, now: Instant, req: &Request<'_>, explain: Option<&mut Explain>) -> Decision {
+        let decision = self.decide(now, req, explain);
+        self.record(now, &Entry::Admitted(req, Decided::of(&decision)));
+        decision
+    }
+
+    fn decide(&mut self, now: Instant, req: &Request<'_>, mut explain: Option<&mut Explain>) -> Decision {
+        self.let_pass(now);
         if self.fails_closed() {
             return self.refuse(now);
         }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tidegate_config::{Config, Limits, Match};
 use tidegate_core::id::EndpointId;
 use tidegate_core::rng::Rng;
-use tidegate_telemetry::Sink;
+use tidegate_telemetry::{JournalError, Sink};
 use tokio::sync::{mpsc, watch};
 
 /// What all cores read.
@@ -103,6 +103,8 @@ pub enum StartError {
         /// Why not.
         error: io::Error,
     },
+    /// The journal of a pool cannot be written.
+    Journal(JournalError),
     /// A thread or its runtime could not be made.
     Thread(io::Error),
 }
@@ -121,6 +123,7 @@ impl std::fmt::Display for StartError {
                     _ => Ok(()),
                 }
             }
+            Self::Journal(error) => write!(f, "{error} (see `journal.folder`)"),
             Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
         }
     }
@@ -156,8 +159,12 @@ impl Gateway {
             .pools
             .iter()
             .enumerate()
-            .map(|(index, p)| Arc::new(PoolHandle::new(index, p, clock, seed.wrapping_add(index as u64))))
-            .collect();
+            .map(|(index, p)| {
+                let seed = seed.wrapping_add(index as u64);
+                PoolHandle::new(index, p, config.journal.as_ref(), clock, seed).map(Arc::new)
+            })
+            .collect::<Result<_, _>>()
+            .map_err(StartError::Journal)?;
         let named = |name: &str| pools.iter().find(|p| &*p.name == name).map(Arc::clone);
         let routes = config.routes.iter().filter_map(|r| Some((r.matches.clone(), named(&r.pool)?))).collect();
         let shared = Arc::new(Shared { pools: pools.clone(), routes, limits: config.limits, clock, sink });
@@ -200,6 +207,8 @@ impl Gateway {
         for thread in self.threads.drain(..) {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
+        // What is left of the journals goes to the disk.
+        self.pools.iter().for_each(|p| p.with(|pool, _| pool.stop_recording()));
         ended
     }
 }

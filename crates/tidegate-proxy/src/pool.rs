@@ -6,10 +6,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use tidegate_config::KeySource;
+use tidegate_config::{Journal, KeySource};
 use tidegate_core::event::{Effect, Event};
 use tidegate_core::id::EndpointId;
 use tidegate_core::pool::Pool;
+use tidegate_telemetry::{JournalError, JournalSettings, JournalWriter};
 
 /// How often token progress is sampled.
 pub(crate) const PROGRESS_EVERY: Duration = Duration::from_millis(500);
@@ -46,14 +47,28 @@ pub struct EndpointHandle {
 
 impl PoolHandle {
     /// Builds core's pool from the settings. Every draw follows from `seed`.
-    pub(crate) fn new(index: usize, settings: &tidegate_config::Pool, clock: Clock, seed: u64) -> Self {
-        let mut pool = Pool::new(settings.core(), settings.health.is_some(), seed);
+    ///
+    /// # Errors
+    /// If its journal cannot be written.
+    pub(crate) fn new(
+        index: usize,
+        settings: &tidegate_config::Pool,
+        journal: Option<&Journal>,
+        clock: Clock,
+        seed: u64,
+    ) -> Result<Self, JournalError> {
+        let (core, checked) = (settings.core(), settings.health.is_some());
+        let told = JournalSettings::of(&settings.name, &core, checked, seed);
+        let mut pool = Pool::new(core, checked, seed);
+        if let Some(journal) = journal {
+            pool.record_into(Box::new(JournalWriter::create(&journal.folder, &told, journal.max_bytes)?));
+        }
         let now = clock.now();
         for endpoint in settings.core_endpoints() {
             let _ = pool.add(now, endpoint);
         }
         let endpoints = settings.endpoints.iter().map(|e| EndpointHandle::new(&e.url)).collect();
-        Self {
+        Ok(Self {
             name: settings.name.as_str().into(),
             endpoints,
             index,
@@ -62,7 +77,7 @@ impl PoolHandle {
             affinity_key: settings.affinity.as_ref().map(|a| a.key.clone()),
             pool: Mutex::new(pool),
             clock,
-        }
+        })
     }
 
     /// Runs `f` under the pool's lock with the time of now. Never await in it.

@@ -6,6 +6,7 @@ mod counters;
 mod exposition;
 mod families;
 mod histogram;
+mod journal;
 mod log;
 mod outcomes;
 mod recent;
@@ -14,6 +15,7 @@ mod telemetry;
 
 pub use exposition::Exposition;
 pub use families::{Family, FamilyKind, docs, family};
+pub use journal::{JournalError, JournalWriter, Mismatch, Replay, ReplayError, Settings as JournalSettings, replay};
 pub use log::{LogError, init as init_log};
 pub use recent::{Kept, RECENT_RECORDS};
 pub use record::{Record, Sink};

@@ -4,6 +4,7 @@ mod check;
 mod control;
 mod demo;
 mod policies;
+mod replay;
 mod schema;
 mod serve;
 mod sim;
@@ -30,6 +31,7 @@ enum Command {
     Check(check::Args),
     Policies(policies::Args),
     Schema(schema::Args),
+    Replay(replay::Args),
     Engine(engine::Args),
     Load(load::Args),
 }
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Policies(args) => policies::run(&args),
         Command::Schema(args) => schema::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Engine(args) => engine::run(&args),
         Command::Load(args) => load::run(&args),
     };

@@ -4,6 +4,7 @@ use super::config::Panic;
 use super::{Decision, Pool, Shed};
 use crate::endpoint::Gate;
 use crate::id::EndpointId;
+use crate::journal::Entry;
 use crate::request::Request;
 use crate::time::{Duration, Instant};
 use core::cmp::Reverse;
@@ -19,6 +20,11 @@ impl Pool {
 
     /// Brings every endpoint whose instant has come up to date. `admit` does so itself; a shell calls it to see the effects in time.
     pub fn on_deadline(&mut self, now: Instant) {
+        self.record(now, &Entry::Deadline);
+        self.let_pass(now);
+    }
+
+    pub(super) fn let_pass(&mut self, now: Instant) {
         while let Some(&Reverse((at, id))) = self.timers.peek() {
             if at > now {
                 break;
@@ -156,12 +162,22 @@ impl Pool {
         }
         let (mut passing, mut failing) = (0, 0);
         for member in self.members.iter().filter(|m| !m.removed && !m.draining) {
-            if member.health.verdict() == Some(true) { passing += 1 } else { failing += 1 }
+            match member.health.verdict() {
+                Some(true) => passing += 1,
+                Some(false) => failing += 1,
+                // Not checked yet says nothing about the pool.
+                None => {}
+            }
         }
-        let panic = f64::from(passing) < self.cfg.panic_threshold * f64::from(passing + failing);
+        let known = passing + failing;
+        // Before the first check nobody passes, so the setting for that decides; but it is no news.
+        let panic = known == 0 || f64::from(passing) < self.cfg.panic_threshold * f64::from(known);
+        if known > 0 && panic != self.panic_told {
+            self.panic_told = panic;
+            self.push_effect(crate::event::Effect::Panic(panic));
+        }
         if panic != self.panic {
             self.panic = panic;
-            self.push_effect(crate::event::Effect::Panic(panic));
             self.refresh_all(now);
         }
     }

@@ -9,6 +9,7 @@ use crate::event::EndpointEvent;
 use crate::hash::hash_bytes;
 use crate::health::Health;
 use crate::id::EndpointId;
+use crate::journal::Entry;
 use crate::load::LoadSignal;
 use crate::ramp::Ramp;
 use crate::time::{Duration, Instant};
@@ -17,6 +18,7 @@ impl Pool {
     /// Takes an endpoint in. It warms up if the pool is already in use; the endpoints a pool starts with hold nobody back.
     pub fn add(&mut self, now: Instant, cfg: EndpointConfig) -> EndpointId {
         let id = self.vacant.pop().unwrap_or(EndpointId(self.members.len() as u32));
+        self.record(now, &Entry::Added(id, &cfg));
         let per_request = self.cfg.load.and_then(|l| l.per_request);
         let per_request = per_request.or(cfg.max_in_flight.map(|m| 1.0 / f64::from(m.max(1)))).unwrap_or(0.01);
         let max_age = self.cfg.load.map_or(Duration::ZERO, |l| l.max_age);
@@ -67,6 +69,7 @@ impl Pool {
     pub fn remove(&mut self, now: Instant, id: EndpointId) {
         let Some(member) = self.members.get_mut(id.index()).filter(|m| !m.removed) else { return };
         member.removed = true;
+        self.record(now, &Entry::Removed(id));
         self.out.retain(|&o| o != id);
         self.refresh(now, id);
         self.watch_panic(now);

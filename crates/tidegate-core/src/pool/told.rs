@@ -5,6 +5,7 @@ use crate::breaker::Phase;
 use crate::endpoint::Gate;
 use crate::event::{Effect, EndpointEvent, Event};
 use crate::id::{EndpointId, RequestKey};
+use crate::journal::Entry;
 use crate::load::LoadReport;
 use crate::outcome::{MAX_RETRY_AFTER, Outcome, Verdict};
 use crate::time::{Duration, Instant, duration_from_secs};
@@ -14,6 +15,7 @@ impl Pool {
     #[allow(clippy::needless_pass_by_value, reason = "consuming the ticket is what makes settling twice impossible")]
     pub fn settle(&mut self, now: Instant, ticket: Ticket, outcome: Outcome) {
         let Ticket { key, endpoint: id, .. } = ticket;
+        self.record(now, &Entry::Settled(key, outcome));
         if outcome.verdict == Verdict::Success {
             // An answer in one piece has its first byte when it is whole.
             self.on_first_byte(now, key);
@@ -39,6 +41,7 @@ impl Pool {
 
     /// Takes in what happened. What is said about an endpoint that left is not heard.
     pub fn on_event(&mut self, now: Instant, event: Event) {
+        self.record(now, &Entry::Event(&event));
         let stays = |id: EndpointId| self.members.get(id.index()).is_some_and(|m| !m.removed);
         if !event.endpoint().is_none_or(stays) {
             return;

@@ -1,0 +1,202 @@
+//! One line of a journal after the first.
+
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::time::Duration;
+use tidegate_core::event::Event;
+use tidegate_core::id::{EndpointId, RequestKey};
+use tidegate_core::journal::{Decided, Entry};
+use tidegate_core::load::LoadReport;
+use tidegate_core::outcome::{Failure, Outcome, Verdict};
+use tidegate_core::time::Instant;
+
+/// A time in nanoseconds of the pool's clock, and an input.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Line<'a> {
+    /// Nanoseconds.
+    pub(super) t: u64,
+    #[serde(flatten, borrow)]
+    pub(super) input: Input<'a>,
+}
+
+/// An input. Names are short, as a busy pool writes thousands of lines a second.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Input<'a> {
+    Added {
+        endpoint: u32,
+        name: Cow<'a, str>,
+        weight: f64,
+        max_in_flight: Option<u32>,
+    },
+    Removed(u32),
+    FirstByte((u32, u32)),
+    Progress(u32, u64),
+    Checked(u32, bool),
+    Load {
+        endpoint: u32,
+        at: u64,
+        load: Option<f64>,
+        response_time_s: Option<f64>,
+        utilisation: [Option<f64>; 3],
+    },
+    LoadMissed(u32),
+    Drain(u32, bool),
+    Weight(u32, f64),
+    Deadline(()),
+    Admit {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hash: Option<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session: Option<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        prompt: Option<u32>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        attempted: Vec<u32>,
+        #[serde(flatten, borrow)]
+        decided: Answer<'a>,
+    },
+    Settled {
+        key: (u32, u32),
+        verdict: Ended,
+        tokens: u32,
+    },
+}
+
+/// A decision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Answer<'a> {
+    /// Dispatch, endpoint, rule, detail.
+    Sent((u32, u32), u32, Cow<'a, str>, Cow<'a, str>),
+    /// The code of the refusal.
+    Shed(Cow<'a, str>),
+}
+
+/// The verdict of an outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Ended {
+    Success,
+    ClientError,
+    Cancelled,
+    Throttled(Option<Duration>),
+    Connect,
+    Reset,
+    FirstByteTimeout,
+    Status,
+    Truncated,
+    Stalled,
+}
+
+impl<'a> Line<'a> {
+    pub(super) fn of(now: Instant, entry: &Entry<'a>) -> Self {
+        Self { t: now.as_nanos(), input: Input::of(entry) }
+    }
+}
+
+impl<'a> Input<'a> {
+    fn of(entry: &Entry<'a>) -> Self {
+        match *entry {
+            Entry::Added(id, cfg) => Self::Added {
+                endpoint: id.0,
+                name: Cow::Borrowed(&cfg.name),
+                weight: cfg.weight,
+                max_in_flight: cfg.max_in_flight,
+            },
+            Entry::Removed(id) => Self::Removed(id.0),
+            Entry::Event(event) => Self::event(event),
+            Entry::Deadline => Self::Deadline(()),
+            Entry::Admitted(request, decided) => Self::Admit {
+                hash: request.hash_key,
+                session: request.affinity_key,
+                prompt: request.prompt_tokens,
+                attempted: request.attempted.iter().map(|id| id.0).collect(),
+                decided: Answer::of(decided),
+            },
+            Entry::Settled(key, outcome) => {
+                Self::Settled { key: key.parts(), verdict: Ended::of(outcome.verdict), tokens: outcome.output_tokens }
+            }
+        }
+    }
+
+    fn event(event: &Event) -> Self {
+        match *event {
+            Event::FirstByte(key) => Self::FirstByte(key.parts()),
+            Event::Progress { endpoint, tokens } => Self::Progress(endpoint.0, tokens),
+            Event::Checked { endpoint, passed } => Self::Checked(endpoint.0, passed),
+            Event::LoadReported { endpoint, report } => Self::Load {
+                endpoint: endpoint.0,
+                at: report.sampled_at.as_nanos(),
+                load: report.load,
+                response_time_s: report.response_time_s,
+                utilisation: report.utilisation,
+            },
+            Event::LoadMissed(endpoint) => Self::LoadMissed(endpoint.0),
+            Event::Drain { endpoint, draining } => Self::Drain(endpoint.0, draining),
+            Event::Weight { endpoint, weight } => Self::Weight(endpoint.0, weight),
+        }
+    }
+
+    /// The event of this line, if it is one.
+    pub(super) fn to_event(&self) -> Option<Event> {
+        Some(match *self {
+            Self::FirstByte(key) => Event::FirstByte(RequestKey::from_parts(key)),
+            Self::Progress(endpoint, tokens) => Event::Progress { endpoint: EndpointId(endpoint), tokens },
+            Self::Checked(endpoint, passed) => Event::Checked { endpoint: EndpointId(endpoint), passed },
+            Self::Load { endpoint, at, load, response_time_s, utilisation } => Event::LoadReported {
+                endpoint: EndpointId(endpoint),
+                report: LoadReport { sampled_at: Instant::from_nanos(at), load, response_time_s, utilisation },
+            },
+            Self::LoadMissed(endpoint) => Event::LoadMissed(EndpointId(endpoint)),
+            Self::Drain(endpoint, draining) => Event::Drain { endpoint: EndpointId(endpoint), draining },
+            Self::Weight(endpoint, weight) => Event::Weight { endpoint: EndpointId(endpoint), weight },
+            _ => return None,
+        })
+    }
+}
+
+impl Answer<'_> {
+    pub(super) fn of(decided: Decided) -> Self {
+        match decided {
+            Decided::Sent { key, endpoint, rule, detail } => {
+                Self::Sent(key.parts(), endpoint.0, rule.into(), detail.into())
+            }
+            Decided::Shed(why) => Self::Shed(why.code().into()),
+        }
+    }
+}
+
+impl Ended {
+    fn of(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Success => Self::Success,
+            Verdict::ClientError => Self::ClientError,
+            Verdict::Cancelled => Self::Cancelled,
+            Verdict::Throttled { retry_after } => Self::Throttled(retry_after),
+            Verdict::Failed(Failure::Connect) => Self::Connect,
+            Verdict::Failed(Failure::Reset) => Self::Reset,
+            Verdict::Failed(Failure::FirstByteTimeout) => Self::FirstByteTimeout,
+            Verdict::Failed(Failure::Status) => Self::Status,
+            Verdict::Failed(Failure::Truncated) => Self::Truncated,
+            Verdict::Failed(Failure::Stalled) => Self::Stalled,
+        }
+    }
+
+    /// The outcome with `tokens` of output.
+    pub(super) fn outcome(self, output_tokens: u32) -> Outcome {
+        let verdict = match self {
+            Self::Success => Verdict::Success,
+            Self::ClientError => Verdict::ClientError,
+            Self::Cancelled => Verdict::Cancelled,
+            Self::Throttled(retry_after) => Verdict::Throttled { retry_after },
+            Self::Connect => Verdict::Failed(Failure::Connect),
+            Self::Reset => Verdict::Failed(Failure::Reset),
+            Self::FirstByteTimeout => Verdict::Failed(Failure::FirstByteTimeout),
+            Self::Status => Verdict::Failed(Failure::Status),
+            Self::Truncated => Verdict::Failed(Failure::Truncated),
+            Self::Stalled => Verdict::Failed(Failure::Stalled),
+        };
+        Outcome { verdict, output_tokens }
+    }
+}

@@ -1,0 +1,147 @@
+//! Taking every decision of a journal again.
+
+use super::line::{Answer, Input, Line};
+use super::settings::Settings;
+use std::collections::HashMap;
+use std::io::{self, BufRead};
+use tidegate_core::id::EndpointId;
+use tidegate_core::journal::Decided;
+use tidegate_core::pool::config::EndpointConfig;
+use tidegate_core::pool::{Decision, Pool, Ticket};
+use tidegate_core::request::Request;
+use tidegate_core::time::Instant;
+
+/// What came of a replay.
+#[derive(Debug)]
+pub struct Replay {
+    /// The pool.
+    pub settings: Settings,
+    /// Inputs fed.
+    pub inputs: u64,
+    /// Decisions taken again.
+    pub decisions: u64,
+    /// The first decision that came out otherwise; the replay ends there, as everything after depends on it.
+    pub mismatch: Option<Mismatch>,
+    /// Seconds of the pool's time that the journal covers.
+    pub covers_s: f64,
+}
+
+/// A decision that came out otherwise.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// Its line in the file, from 1.
+    pub line: u64,
+    /// What the journal has.
+    pub recorded: String,
+    /// What came out.
+    pub replayed: String,
+}
+
+/// Why a journal cannot be replayed.
+#[derive(Debug)]
+pub enum ReplayError {
+    /// The file cannot be read.
+    Read(io::Error),
+    /// A line is not what it should be.
+    Line {
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+impl std::fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Read(error) => write!(f, "cannot read the journal: {error}"),
+            Self::Line { line, message } => write!(f, "line {line}: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for ReplayError {}
+
+/// Feeds a journal to a fresh pool and compares every decision. A last line that was cut off in writing is left out.
+///
+/// # Errors
+/// If the file cannot be read or is no journal of this version.
+pub fn replay(journal: impl BufRead) -> Result<Replay, ReplayError> {
+    let mut lines = journal.lines().enumerate().map(|(n, line)| (n as u64 + 1, line)).peekable();
+    let first = lines.next().map_or(Ok(String::new()), |(_, line)| line).map_err(ReplayError::Read)?;
+    let wrong = |line, message: String| ReplayError::Line { line, message };
+    let settings: Settings =
+        serde_json::from_str(&first).map_err(|e| wrong(1, format!("not the first line of a journal: {e}")))?;
+    let pool = Pool::new(settings.core().map_err(|m| wrong(1, m))?, settings.checked, settings.seed);
+    let mut again = Again { pool, tickets: HashMap::new(), decisions: 0 };
+    let mut result = Replay { settings, inputs: 0, decisions: 0, mismatch: None, covers_s: 0.0 };
+    let mut began = None;
+    while let Some((n, line)) = lines.next() {
+        let text = line.map_err(ReplayError::Read)?;
+        let line: Line<'_> = match serde_json::from_str(&text) {
+            Ok(line) => line,
+            Err(_) if lines.peek().is_none() => break,
+            Err(e) => return Err(wrong(n, e.to_string())),
+        };
+        let now = Instant::from_nanos(line.t);
+        result.covers_s = now.secs_since(*began.get_or_insert(now));
+        result.inputs += 1;
+        result.mismatch = again.feed(n, now, line.input).map_err(|m| wrong(n, m))?;
+        result.decisions = again.decisions;
+        if result.mismatch.is_some() {
+            break;
+        }
+    }
+    Ok(result)
+}
+
+struct Again {
+    pool: Pool,
+    tickets: HashMap<(u32, u32), Ticket>,
+    decisions: u64,
+}
+
+impl Again {
+    fn feed(&mut self, line: u64, now: Instant, input: Input<'_>) -> Result<Option<Mismatch>, String> {
+        if let Some(event) = input.to_event() {
+            self.pool.on_event(now, event);
+            return Ok(None);
+        }
+        match input {
+            Input::Added { endpoint, name, weight, max_in_flight } => {
+                let id = self.pool.add(now, EndpointConfig { name: name.into_owned(), weight, max_in_flight });
+                if id != EndpointId(endpoint) {
+                    return Err(format!("the endpoint got slot {} instead of {endpoint}", id.0));
+                }
+            }
+            Input::Removed(endpoint) => self.pool.remove(now, EndpointId(endpoint)),
+            Input::Deadline(()) => self.pool.on_deadline(now),
+            Input::Settled { key, verdict, tokens } => {
+                let ticket = self.tickets.remove(&key).ok_or_else(|| format!("no dispatch {key:?} is out"))?;
+                self.pool.settle(now, ticket, verdict.outcome(tokens));
+            }
+            Input::Admit { hash, session, prompt, attempted, decided } => {
+                let attempted: Vec<EndpointId> = attempted.into_iter().map(EndpointId).collect();
+                let request =
+                    Request { hash_key: hash, affinity_key: session, prompt_tokens: prompt, attempted: &attempted };
+                return Ok(self.decide(line, now, &request, &decided));
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn decide(&mut self, line: u64, now: Instant, request: &Request<'_>, recorded: &Answer<'_>) -> Option<Mismatch> {
+        let decision = self.pool.admit(now, request, None);
+        self.decisions += 1;
+        let replayed = Answer::of(Decided::of(&decision));
+        if replayed != *recorded {
+            let shown = |a: &Answer<'_>| serde_json::to_string(a).unwrap_or_default();
+            return Some(Mismatch { line, recorded: shown(recorded), replayed: shown(&replayed) });
+        }
+        if let Decision::Send { ticket, .. } = decision {
+            self.tickets.insert(ticket.key().parts(), ticket);
+        }
+        None
+    }
+}

@@ -1,0 +1,150 @@
+//! The first line of a journal: what a pool was told once.
+
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use tidegate_core::balance::registry;
+use tidegate_core::descriptor::{ParamKind, Params, Value};
+use tidegate_core::pool::config::{
+    AffinityConfig, EjectionConfig, LoadConfig, Panic, PoolConfig, RetryConfig, WarmUpStep,
+};
+
+/// Settings, seed and origin of a pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// Version of the program that wrote the journal.
+    pub tidegate: String,
+    /// The pool's name.
+    pub pool: String,
+    /// The seed of its draws.
+    pub seed: u64,
+    /// Whether its endpoints are health-checked.
+    pub checked: bool,
+    policy: String,
+    params: Vec<(String, Told)>,
+    max_load: Option<f64>,
+    panic_threshold: f64,
+    panic_refuses: bool,
+    unhealthy_after: u32,
+    healthy_after: u32,
+    warm_up: Option<Vec<(Duration, f64)>>,
+    ejection: (u32, Duration, Duration, f64),
+    affinity: Option<(Duration, usize)>,
+    load: Option<(Duration, Option<f64>)>,
+    retry: (u32, f64),
+    cool_down: Duration,
+    replicas: f64,
+}
+
+/// The value of a parameter.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Told {
+    Float(f64),
+    Integer(u64),
+    Duration(f64),
+    Off,
+    Choice(String),
+    Bool(bool),
+}
+
+impl Settings {
+    /// Takes down the settings of a pool.
+    pub fn of(name: &str, cfg: &PoolConfig, checked: bool, seed: u64) -> Self {
+        let e = cfg.ejection;
+        Self {
+            tidegate: env!("CARGO_PKG_VERSION").to_owned(),
+            pool: name.to_owned(),
+            seed,
+            checked,
+            policy: cfg.policy.descriptor().name.to_owned(),
+            params: cfg.policy.explicit().iter().map(|(n, v)| ((*n).to_owned(), Told::of(*v))).collect(),
+            max_load: cfg.max_load,
+            panic_threshold: cfg.panic_threshold,
+            panic_refuses: cfg.panic == Panic::Refuse,
+            unhealthy_after: cfg.unhealthy_after,
+            healthy_after: cfg.healthy_after,
+            warm_up: cfg.warm_up.as_ref().map(|steps| steps.iter().map(|s| (s.at, s.share)).collect()),
+            ejection: (e.consecutive_errors, e.base, e.max, e.max_ejected),
+            affinity: cfg.affinity.map(|a| (a.hold, a.max_keys)),
+            load: cfg.load.map(|l| (l.max_age, l.per_request)),
+            retry: (cfg.retry.max_attempts, cfg.retry.budget),
+            cool_down: cfg.cool_down,
+            replicas: cfg.replicas,
+        }
+    }
+
+    /// The settings as core takes them; `Err` names a policy or parameter that this version does not have.
+    pub fn core(&self) -> Result<PoolConfig, String> {
+        let descriptor = registry::find(&self.policy).ok_or_else(|| format!("there is no policy {}", self.policy))?;
+        let mut params = Params::defaults(descriptor);
+        for (name, told) in &self.params {
+            let kind = descriptor.param(name).map(|p| p.kind);
+            let value = told.value(kind).ok_or_else(|| format!("{}.{name} has another type", self.policy))?;
+            params.set(name, value).map_err(|e| format!("{}.{name}: {e:?}", self.policy))?;
+        }
+        let (consecutive_errors, base, max, max_ejected) = self.ejection;
+        let steps = |steps: &Vec<(Duration, f64)>| steps.iter().map(|&(at, share)| WarmUpStep { at, share }).collect();
+        Ok(PoolConfig {
+            max_load: self.max_load,
+            panic_threshold: self.panic_threshold,
+            panic: if self.panic_refuses { Panic::Refuse } else { Panic::UseAll },
+            unhealthy_after: self.unhealthy_after,
+            healthy_after: self.healthy_after,
+            warm_up: self.warm_up.as_ref().map(steps),
+            ejection: EjectionConfig { consecutive_errors, base, max, max_ejected },
+            affinity: self.affinity.map(|(hold, max_keys)| AffinityConfig { hold, max_keys }),
+            load: self.load.map(|(max_age, per_request)| LoadConfig { max_age, per_request }),
+            retry: RetryConfig { max_attempts: self.retry.0, budget: self.retry.1 },
+            cool_down: self.cool_down,
+            replicas: self.replicas,
+            ..PoolConfig::new(params)
+        })
+    }
+}
+
+impl Told {
+    fn of(value: Value) -> Self {
+        match value {
+            Value::Float(v) => Self::Float(v),
+            Value::Integer(v) => Self::Integer(v),
+            Value::Duration(v) => Self::Duration(v),
+            Value::Off => Self::Off,
+            Value::Choice(w) => Self::Choice(w.to_owned()),
+            Value::Bool(b) => Self::Bool(b),
+        }
+    }
+
+    fn value(&self, kind: Option<ParamKind>) -> Option<Value> {
+        Some(match (self, kind) {
+            (Self::Float(v), _) => Value::Float(*v),
+            (Self::Integer(v), _) => Value::Integer(*v),
+            (Self::Duration(v), _) => Value::Duration(*v),
+            (Self::Off, _) => Value::Off,
+            (Self::Bool(b), _) => Value::Bool(*b),
+            (Self::Choice(w), Some(ParamKind::Choice(words))) => Value::Choice(words.iter().find(|k| *k == w)?),
+            (Self::Choice(_), _) => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_survive_the_file() {
+        let mut params = Params::defaults(registry::find("fastest_recovery").unwrap());
+        params.set("form", Value::Choice("peak")).unwrap();
+        params.set("window", Value::Duration(15.5)).unwrap();
+        let mut cfg = PoolConfig::new(params);
+        cfg.affinity = Some(AffinityConfig::default());
+        cfg.load = Some(LoadConfig { max_age: Duration::from_millis(1500), per_request: Some(0.1) });
+        cfg.warm_up = Some(WarmUpStep::defaults());
+        let settings = Settings::of("chat", &cfg, true, u64::MAX);
+        let text = serde_json::to_string(&settings).unwrap();
+        let read: Settings = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, settings);
+        assert_eq!(Settings::of("chat", &read.core().unwrap(), true, u64::MAX), settings);
+    }
+}

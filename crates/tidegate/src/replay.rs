@@ -1,0 +1,63 @@
+//! `tidegate replay`: takes every decision of a journal again.
+
+use std::fs::File;
+use std::io::{BufReader, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::json;
+use tidegate_telemetry::replay;
+
+/// Take every decision of a journal again and compare
+///
+/// A gateway with `journal: { folder: ... }` in its config writes one file per pool. The replay feeds the recorded inputs to the same code;
+/// every decision must come out the same. Exit code 0 if all did, 1 if one did not.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  tidegate replay /var/lib/tidegate/journal/chat.jsonl\n  tidegate replay chat.jsonl --json"
+)]
+pub(crate) struct Args {
+    /// The journal of one pool
+    #[arg(value_name = "JOURNAL")]
+    journal: PathBuf,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let name = args.journal.display();
+    let file = File::open(&args.journal).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
+    let result = replay(BufReader::new(file)).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;
+    let mut out = std::io::stdout();
+    if args.json {
+        let mismatch =
+            result.mismatch.as_ref().map(|m| json!({"line": m.line, "recorded": m.recorded, "replayed": m.replayed}));
+        let value = json!({
+            "tool_version": env!("CARGO_PKG_VERSION"), "command": "replay", "pool": result.settings.pool,
+            "recorded_by": result.settings.tidegate, "inputs": result.inputs, "decisions": result.decisions,
+            "covers_s": result.covers_s, "identical": mismatch.is_none(), "mismatch": mismatch,
+        });
+        writeln!(out, "{value}")?;
+    } else {
+        writeln!(
+            out,
+            "pool {}: {} inputs over {:.1} s, {} decisions taken again",
+            result.settings.pool, result.inputs, result.covers_s, result.decisions
+        )?;
+        match &result.mismatch {
+            None => writeln!(out, "all identical")?,
+            Some(m) => writeln!(
+                out,
+                "line {} differs\n  recorded: {}\n  replayed: {}\nrecorded by version {}, replayed by {}",
+                m.line,
+                m.recorded,
+                m.replayed,
+                result.settings.tidegate,
+                env!("CARGO_PKG_VERSION")
+            )?,
+        }
+    }
+    Ok(ExitCode::from(u8::from(result.mismatch.is_some())))
+}

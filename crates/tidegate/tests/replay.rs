@@ -1,0 +1,99 @@
+//! A live run is recorded, and every decision of it comes out the same again.
+#![allow(clippy::unwrap_used, reason = "helpers of a test, which is there to fail")]
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::engine::{self, RunningEngine};
+use tidegate::load::{Lengths, Pattern, Plan, Progress, run_plan};
+use tidegate_proxy::Gateway;
+use tidegate_sim::engine::EngineSpec;
+use tidegate_sim::engine::fixed::FixedParams;
+use tidegate_sim::fault::{Fault, FaultKind};
+use tidegate_sim::workload::Arrivals;
+use tidegate_telemetry::{Telemetry, replay};
+
+const POLICIES: [&str; 7] = [
+    "random",
+    "weighted_round_robin",
+    "least_connections",
+    "{ name: consistent_hash, key: { header: x-key }, bounded_load: 1.25 }",
+    "peak_ewma",
+    "hybrid",
+    "adaptive",
+];
+
+fn engines() -> Vec<RunningEngine> {
+    let start = |(k, delay_s): (usize, f64)| {
+        let spec = EngineSpec::Fixed(FixedParams { delay_s, slots: Some(4), ..FixedParams::default() });
+        engine::spawn(engine::Config::new(&format!("e{k}"), spec)).unwrap()
+    };
+    [0.07, 0.04, 0.01].into_iter().enumerate().map(start).collect()
+}
+
+fn config(engines: &[RunningEngine], folder: &Path) -> tidegate_config::Config {
+    let urls: Vec<String> = engines.iter().map(|e| format!("{{ url: '{}', max_in_flight: 6 }}", e.url())).collect();
+    let mut text = format!(
+        "listeners: [{{ address: '127.0.0.1:0' }}]\nadmin: off\nthreads: 2\njournal: {{ folder: '{}' }}\nroutes:\n",
+        folder.display()
+    );
+    for k in 0..POLICIES.len() {
+        text += &format!("  - {{ match: {{ headers: {{ x-pool: p{k} }} }}, pool: p{k} }}\n");
+    }
+    text += "pools:\n";
+    for (k, policy) in POLICIES.iter().enumerate() {
+        let affinity = if k == 4 { ", affinity: { key: { header: x-key } }" } else { "" };
+        text += &format!(
+            "  p{k}: {{ policy: {policy}, endpoints: [{}], ejection: {{ base: 50ms, max: 200ms }}{affinity} }}\n",
+            urls.join(", ")
+        );
+    }
+    tidegate_config::Config::parse(&text, "test", &|_| None).unwrap().0
+}
+
+fn load(url: &str, pool: usize) {
+    let mut plan = Plan::new("test", url.parse().unwrap());
+    plan.pattern = Pattern::Open {
+        arrivals: Arrivals::Poisson { rate: 150.0 },
+        length: Duration::from_millis(700),
+        lengths: Lengths { prompt_tokens: None, output_tokens: Some(3) },
+    };
+    plan.headers.push(("x-pool".parse().unwrap(), format!("p{pool}").parse().unwrap()));
+    plan.headers.push(("x-key".parse().unwrap(), format!("{pool}").parse().unwrap()));
+    plan.seed = pool as u64;
+    run_plan(&plan, &Arc::new(Progress::default())).unwrap();
+}
+
+#[test]
+fn every_decision_of_a_live_run_can_be_taken_again() {
+    let folder = std::env::temp_dir().join(format!("tidegate-replay-{}", std::process::id()));
+    let engines = engines();
+    let config = config(&engines, &folder);
+    let gateway = Gateway::start(&config, Arc::new(Telemetry::new(&config))).unwrap();
+    let url = format!("http://{}", gateway.addresses()[0]);
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..POLICIES.len())
+            .map(|k| {
+                scope.spawn({
+                    let url = &url;
+                    move || load(url, k)
+                })
+            })
+            .collect();
+        // An engine dies and comes back under load, so that ejections, trials, ramps and retries are in the journals too.
+        engines[2].set_fault(Fault { kind: FaultKind::Refuse, for_s: Some(0.3), ..Fault::default() });
+        running.into_iter().for_each(|r| r.join().unwrap());
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    assert!(runtime.block_on(gateway.stop(Duration::from_secs(10))));
+    for (k, policy) in POLICIES.iter().enumerate() {
+        let journal = File::open(folder.join(format!("p{k}.jsonl"))).unwrap();
+        let again = replay(BufReader::new(journal)).unwrap();
+        assert_eq!(again.mismatch, None, "{policy}");
+        assert!(again.decisions >= 60, "{policy}: {} decisions", again.decisions);
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
