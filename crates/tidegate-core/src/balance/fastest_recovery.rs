@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `headroom` | (limit - L) / window | sampled every `sample_every` |
 //! | `ema` | -slope, EMA of the slopes, newest weighing 60 % | sampled every `sample_every` |
-//! | `peak` | (largest L in the window - L) / time since it | |
+//! | `peak` | (largest L in the window - L) / time since it | since it last stood there: a plateau is no recovery |
 //! | `forecast` | limit - forecast(t + horizon), with own credit | [`crate::load::Forecast`] |
 //!
 //! The slope alone has no fixed point (every flat load ties) and follows endpoints that were just overloaded; `forecast` corrects the
@@ -106,7 +106,7 @@ struct Seen {
     forecast: Forecast,
     sampled: Option<(Instant, f64)>,
     slope: f64,
-    /// Samples that may still become the largest of the window: falling loads, oldest first.
+    /// Samples that may still become the largest of the window: strictly falling loads, oldest first, each at its last time.
     peaks: VecDeque<(Instant, f64)>,
 }
 
@@ -141,8 +141,8 @@ impl FastestRecovery {
             "headroom" => (self.cfg.limit - seen.sampled.map_or(load, |(_, l)| l)) / self.window_s,
             "ema" => -seen.slope,
             "peak" => seen.peaks.front().map_or(0.0, |&(at, peak)| {
-                let newest = seen.peaks.back().map_or((at, peak), |&p| p);
-                (peak - newest.1) / newest.0.secs_since(at).max(1e-3)
+                let newest = seen.peaks.back().map_or(peak, |&(_, l)| l);
+                (peak - newest) / now.secs_since(at).max(1e-3)
             }),
             _ => seen.forecast.headroom_at(&self.cfg, now, load),
         }
@@ -152,7 +152,7 @@ impl FastestRecovery {
         let (cfg, window_s, every_s) = (self.cfg, self.window_s, self.sample_every_s);
         let seen = self.seen.at(id);
         seen.forecast.on_report(&cfg, at, load, own);
-        while seen.peaks.back().is_some_and(|&(_, l)| l < load) {
+        while seen.peaks.back().is_some_and(|&(_, l)| l <= load) {
             seen.peaks.pop_back();
         }
         seen.peaks.push_back((at, load));
