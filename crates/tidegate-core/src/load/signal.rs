@@ -120,7 +120,12 @@ impl LoadSignal {
 
     /// The part of the newest reported load that was our own requests, 0..1.
     pub fn own_load(&self) -> f64 {
-        self.replicas * self.per_request * f64::from(self.in_flight_then)
+        self.load_of(self.in_flight_then)
+    }
+
+    /// The load that `requests` of ours put on the endpoint, those of all replicas alike, 0..1.
+    pub fn load_of(&self, requests: u32) -> f64 {
+        self.replicas * self.per_request * f64::from(requests)
     }
 
     /// When the newest report stops counting.

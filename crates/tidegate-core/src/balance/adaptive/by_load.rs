@@ -2,7 +2,7 @@
 //!
 //! notes: algorithms, section 3.2. Safe endpoints are those whose forecast headroom exceeds its own error. Among them the price is the
 //! learned response time at the forecast load: one line `a + b L` for the pool, scaled by each endpoint's own ratio to it, so that
-//! with equal endpoints the order is that of the forecast load. Near-ties are spread by a softmax over the price in units of load.
+//! with equal endpoints the order is that of the forecast load; to it comes what the request costs others by the load it adds. Near-ties are spread by a softmax over the price in units of load.
 //! When nobody is safe, the endpoint that will have recovered most is taken.
 
 use super::super::fastest_recovery::{forecast_config, mean_load, softmin};
@@ -70,6 +70,7 @@ impl Line {
 pub(super) struct ByLoad {
     cfg: ForecastConfig,
     temperature: f64,
+    externality: f64,
     seen: PerEndpoint<Seen>,
     line: Line,
     prices: Vec<(EndpointId, f64)>,
@@ -81,6 +82,7 @@ impl ByLoad {
         Self {
             cfg: forecast_config(params, limit),
             temperature: params.float("temperature"),
+            externality: params.float("externality"),
             seen: PerEndpoint::default(),
             line: Line::default(),
             prices: Vec::new(),
@@ -98,10 +100,13 @@ impl ByLoad {
             let current = usable.endpoints.load_at(id, cx.now).unwrap_or(mean);
             let seen = self.seen.at(id);
             let forecast = seen.forecast.load_at(&self.cfg, cx.now, current);
-            // In units of load, so that one temperature fits every pool.
+            // In units of load, so that one temperature fits every pool. Our request slows down, by the load it adds, as many others
+            // as are with it: those we sent. What is less than the temperature is a near-tie, which the softmax spreads already.
+            let ours = usable.endpoints.loads[id.index()].load_of(usable.endpoints.get(id).in_flight);
+            let others = self.externality * (ours - self.temperature).max(0.0);
             let price = match fit {
-                Some((a, b)) => ratio(seen, a + b * mean) * (a + b * forecast) / b,
-                None => forecast,
+                Some((a, b)) => ratio(seen, a + b * mean) * ((a + b * forecast) / b + others),
+                None => forecast + others,
             };
             cx.note(id, price);
             let safe = self.cfg.limit - forecast > seen.forecast.error();
