@@ -15,6 +15,7 @@ pub mod hybrid;
 pub mod least_connections;
 pub mod least_response_time;
 pub mod peak_ewma;
+pub mod prequal;
 pub mod random;
 pub mod round_robin;
 pub mod weighted_round_robin;

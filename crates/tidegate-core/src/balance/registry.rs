@@ -2,13 +2,13 @@
 
 use super::{
     Picker, adaptive, consistent_hash, fastest_recovery, health_score, hybrid, least_connections, least_response_time,
-    peak_ewma, random, round_robin, weighted_round_robin,
+    peak_ewma, prequal, random, round_robin, weighted_round_robin,
 };
 use crate::descriptor::Descriptor;
 use crate::pool::config::PoolConfig;
 use alloc::boxed::Box;
 
-static ALL: [&Descriptor; 11] = [
+static ALL: [&Descriptor; 12] = [
     &random::DESCRIPTOR,
     &round_robin::DESCRIPTOR,
     &weighted_round_robin::DESCRIPTOR,
@@ -19,6 +19,7 @@ static ALL: [&Descriptor; 11] = [
     &hybrid::DESCRIPTOR,
     &adaptive::DESCRIPTOR,
     &peak_ewma::DESCRIPTOR,
+    &prequal::DESCRIPTOR,
     &consistent_hash::DESCRIPTOR,
 ];
 
@@ -50,6 +51,7 @@ pub fn build(cfg: &PoolConfig) -> Box<dyn Picker> {
         "fastest_recovery" => Box::new(fastest_recovery::FastestRecovery::new(params, cfg.max_load.unwrap_or(1.0))),
         "hybrid" => Box::new(hybrid::Hybrid::new(params, cfg)),
         "peak_ewma" => Box::new(peak_ewma::PeakEwmaPicker::new(params)),
+        "prequal" => Box::new(prequal::Prequal::new(params)),
         "consistent_hash" => Box::new(consistent_hash::ConsistentHash::new(params)),
         // The list above is closed: a descriptor can only come from `ALL`, and a test builds every one of them.
         _ => Box::new(adaptive::Adaptive::new(params, cfg)),

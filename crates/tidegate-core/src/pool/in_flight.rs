@@ -13,6 +13,8 @@ pub enum Prediction {
     Work(f64),
     /// Load of the endpoint, 0..1.
     Load(f64),
+    /// Own requests in flight at the endpoint when this one was sent, itself left out.
+    InFlight(u32),
 }
 
 /// One dispatch, from admission to settlement.

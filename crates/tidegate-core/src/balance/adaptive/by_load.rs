@@ -2,8 +2,9 @@
 //!
 //! notes: algorithms, section 3.2. Safe endpoints are those whose forecast headroom exceeds its own error. Among them the price is the
 //! learned response time at the forecast load: one line `a + b L` for the pool, scaled by each endpoint's own ratio to it, so that
-//! with equal endpoints the order is that of the forecast load; to it comes what the request costs others by the load it adds. Near-ties are spread by a softmax over the price in units of load.
-//! When nobody is safe, the endpoint that will have recovered most is taken.
+//! with equal endpoints the order is that of the forecast load. To it comes what the request costs others by the load it adds (notes:
+//! adaptive, section 1). Near-ties are spread by a softmax over the price in units of load. When nobody is safe, the endpoint that will
+//! have recovered most is taken.
 
 use super::super::fastest_recovery::{forecast_config, mean_load, softmin};
 use super::super::tie::PerEndpoint;
