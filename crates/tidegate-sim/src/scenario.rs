@@ -4,6 +4,7 @@
 //! is data until [`Scenario::cells`] resolves it: traces are read by a function the caller passes, so this crate opens no file.
 
 pub mod fleet;
+pub mod outage;
 pub mod pool;
 mod resolve;
 pub mod workload;
@@ -14,6 +15,7 @@ use tidegate_config::{Absent, Key, Kind, Problem, Reader, Section, Table, docs_o
 
 use crate::kernel::setup::{Goal, Probes};
 use fleet::Engines;
+use outage::Planned;
 use pool::{Contender, PoolSettings};
 use workload::Workload;
 
@@ -36,6 +38,7 @@ pub struct Scenario {
     replicas: u32,
     pool: PoolSettings,
     goal: Goal,
+    faults: Vec<Planned>,
     policies: Vec<Contender>,
     variants: Vec<Variant>,
 }
@@ -179,6 +182,13 @@ const KEYS: &[Key] = &[
         example: "{ ttft: 5s }",
     },
     Key {
+        name: "faults",
+        kind: Kind::List(Planned::TABLE),
+        absent: Absent::Means("nothing goes wrong"),
+        summary: "What goes wrong.",
+        example: "[{ endpoint: a, at: 20s, kind: refuse }]",
+    },
+    Key {
         name: "policies",
         kind: Kind::List(Contender::TABLE),
         absent: Absent::Means("every policy with its defaults"),
@@ -210,6 +220,7 @@ impl Section for Scenario {
             replicas: u32::try_from(r.integer("replicas")).unwrap_or(1),
             pool: r.table_or_default("pool"),
             goal: r.table_or_default("goal"),
+            faults: r.list("faults"),
             policies: r.list("policies"),
             variants: r.list("variants"),
         };

@@ -149,6 +149,32 @@ fn adaptive_is_first_in_time_to_first_token_on_mixed_engines() {
     }
 }
 
+/// Four of the faults that a live engine can be told, one at each endpoint: no policy that is told of failures loses an answer it could
+/// have had elsewhere, and those that break off or hang are the only ones lost.
+#[test]
+fn faults_of_a_scenario_happen() {
+    let fault = |kind: &str| {
+        let text = format!(
+            "duration: 60s\nfleet: [{{ name: e, count: 4, fixed: {{ delay: 100ms }} }}]\nworkload: {{ arrivals: {{ rate: 40 }} }}\n\
+             faults: [{{ endpoint: e-2, at: 20s, for: 10s, {kind} }}]\npolicies: [{{ policy: round_robin }}, {{ policy: adaptive }}]\n"
+        );
+        let scenario = parse(kind, &text);
+        let reports = reports(&scenario.cells(&no_traces).unwrap(), &scenario.rows(), 2, 1);
+        reports[0].lines.iter().map(|l| l.success.mean.unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(fault("kind: refuse"), [1.0, 1.0], "retried elsewhere");
+    assert_eq!(fault("kind: slow, factor: 3"), [1.0, 1.0]);
+    let lost = fault("kind: status, status: 500");
+    assert!(lost.iter().all(|&s| (0.99..1.0).contains(&s)), "five errors and the endpoint is out: {lost:?}");
+    let cut = fault("kind: cut");
+    assert!(cut.iter().all(|&s| (0.98..1.0).contains(&s)), "{cut:?}");
+    let unknown = parse(
+        "",
+        "fleet: [{ fixed: { delay: 1s } }]\nworkload: { arrivals: { rate: 1 } }\nfaults: [{ endpoint: x, kind: hang }]\n",
+    );
+    assert!(unknown.cells(&no_traces).unwrap_err().contains("no endpoint x; there are engine"));
+}
+
 #[test]
 fn the_same_seeds_give_the_same_bytes_on_any_number_of_threads() {
     let scenario = parse("article", &text("article").replace("duration: 400s", "duration: 40s"));

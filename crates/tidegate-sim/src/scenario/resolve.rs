@@ -69,6 +69,7 @@ impl Scenario {
         let workload = variant.and_then(|v| v.workload.as_ref()).or(self.workload.as_ref());
         let workload = workload.ok_or("no workload")?;
         let sites = sites(fleet);
+        let outages = self.faults.iter().map(|f| f.outage(&sites)).collect::<Result<_, _>>()?;
         let (source, trace, saturation_rps) = self.source(workload, &sites, read, loaded)?;
         let setup = Setup {
             sites,
@@ -79,7 +80,7 @@ impl Scenario {
             source,
             stream: workload.stream,
             goal: self.goal,
-            outages: Vec::new(),
+            outages,
         };
         Ok(Cell { variant: variant.map(|v| v.name.clone()), setup, trace, saturation_rps })
     }
