@@ -1,4 +1,5 @@
 //! The definitions of scenario keys: every default and example reads, and the reference page says what they say.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends at the first thing that is not as it should be")]
 
 use tidegate_config::{Absent, Kind, ProblemKind, Table};
 use tidegate_sim::Scenario;

@@ -1,6 +1,7 @@
 //! The scenarios of this repository: they read, they give the same bytes every time, and what they show is kept as golden text.
 //!
 //! To write the golden files anew: TIDEGATE_WRITE_GOLDEN=1 cargo test -p tidegate-sim --test scenarios
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends at the first thing that is not as it should be")]
 
 use std::fmt::Write as _;
 use std::num::NonZeroUsize;

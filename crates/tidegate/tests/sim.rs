@@ -1,0 +1,88 @@
+//! `tidegate sim` as users run it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends at the first thing that is not as it should be")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn sim(args: &[&str]) -> Output {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("sim").args(args).current_dir(root).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn scratch(name: &str, content: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, content).unwrap();
+    path
+}
+
+#[test]
+fn the_same_seeds_give_the_same_bytes_on_any_number_of_threads() {
+    let args = ["scenarios/two-servers.yaml", "--seeds", "3", "--seed-start", "7", "--json", "--threads"];
+    let run = |threads| {
+        let out = sim(&[&args[..], &[threads]].concat());
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        out.stdout
+    };
+    let one = run("1");
+    assert!(one == run("2") && one == run("1"));
+    let json: Value = serde_json::from_slice(&one).unwrap();
+    assert_eq!((&json["command"], &json["scenario"]), (&"sim".into(), &"two-servers".into()));
+    assert_eq!(json["runs"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn rows_and_variants_can_be_picked_and_are_shown_as_a_table() {
+    let out = sim(&[
+        "scenarios/three-servers.yaml",
+        "--variant",
+        "queue-30",
+        "--policy",
+        "adaptive",
+        "--policy",
+        "round_robin",
+    ]);
+    let shown = text(&out.stdout);
+    assert!(out.status.success() && shown.contains("three-servers, queue-30: 8 seeds"), "{shown}");
+    for part in ["adaptive", "round_robin", "adaptive minus", "round 1, s", "22.00"] {
+        assert!(shown.contains(part), "{part}\n{shown}");
+    }
+    assert!(!shown.contains("peak_ewma") && !shown.contains("parallel"), "{shown}");
+}
+
+#[test]
+fn a_user_s_own_trace_and_fleet() {
+    let trace: String = (0..200).map(|i| format!("{},{},{}\n", i * 20, 200 + i, 20 + i % 7)).collect();
+    let trace = scratch("trace.csv", &format!("t_ms,input_tokens,output_tokens\n{trace}"));
+    let fleet = scratch(
+        "fleet.yaml",
+        "fleet: [{ count: 2, llm: { preset: a100-8b } }, { name: h, llm: { preset: h100-8b } }]\n",
+    );
+    let out = sim(&["--trace", trace.to_str().unwrap(), "--fleet", fleet.to_str().unwrap(), "--load", "50%", "--json"]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let json: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let row = json["policies"].as_array().unwrap().iter().find(|p| p["name"] == "adaptive").unwrap();
+    assert_eq!((row["requests"].as_u64(), row["success"].as_f64()), (Some(200), Some(1.0)));
+    assert!(row["mean_ttft_s"].as_f64().unwrap() > 0.0 && json["saturation_rps"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn what_is_wrong_is_said_and_the_exit_code_is_two() {
+    let fleet = scratch("bad.yaml", "fleet: [{ fixed: { delay: 1 parsec } }]\nworkload: { arrivals: { rate: 1 } }\n");
+    for (args, part) in [
+        (vec!["scenarios/article.yaml", "--policy", "nobody"], "there are least_response_time:plain"),
+        (vec!["scenarios/article.yaml", "--variant", "nobody"], "no variant nobody"),
+        (vec!["scenarios/nowhere.yaml"], "nowhere.yaml"),
+        (vec![fleet.to_str().unwrap()], "fleet[0].fixed.delay"),
+        (vec![], "--help"),
+    ] {
+        let out = sim(&args);
+        assert_eq!(out.status.code(), Some(2), "{args:?}");
+        assert!(text(&out.stderr).contains(part), "{args:?}: {}", text(&out.stderr));
+    }
+}
