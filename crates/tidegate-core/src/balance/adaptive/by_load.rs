@@ -20,6 +20,8 @@ use alloc::vec::Vec;
 
 /// Answers of the pool before its line is believed; until then the price is the load itself.
 const ENOUGH: u32 = 30;
+/// Most of a response time that is believed to be our own doing; near 1 the cost to others would have no bound.
+const MOST_FEEDBACK: f64 = 0.75;
 /// Part of what was learned that is kept per answer.
 const KEPT: f64 = 0.998;
 
@@ -95,19 +97,22 @@ impl ByLoad {
     pub(super) fn pick(&mut self, cx: &mut Cx<'_>, drawn: &[EndpointId], usable: &Usable<'_>) -> Option<Pick> {
         let mean = mean_load(cx.now, usable)?;
         let fit = self.line.fit();
+        let (externality, temperature) = (self.externality, self.temperature);
+        let others = |ours: f64, feedback: f64| Self::others(externality, temperature, ours, feedback);
         self.prices.clear();
         self.rest.clear();
         for &id in drawn {
             let current = usable.endpoints.load_at(id, cx.now).unwrap_or(mean);
             let seen = self.seen.at(id);
             let forecast = seen.forecast.load_at(&self.cfg, cx.now, current);
-            // In units of load, so that one temperature fits every pool. Our request slows down, by the load it adds, as many others
-            // as are with it: those we sent. What is less than the temperature is a near-tie, which the softmax spreads already.
+            // In units of load, so that one temperature fits every pool.
             let ours = usable.endpoints.loads[id.index()].load_of(usable.endpoints.get(id).in_flight);
-            let others = self.externality * (ours - self.temperature).max(0.0);
             let price = match fit {
-                Some((a, b)) => ratio(seen, a + b * mean) * ((a + b * forecast) / b + others),
-                None => forecast + others,
+                Some((a, b)) => {
+                    let took = a + b * forecast;
+                    ratio(seen, a + b * mean) * (took / b + others(ours, b * ours / took))
+                }
+                None => forecast + others(ours, 0.0),
             };
             cx.note(id, price);
             let safe = self.cfg.limit - forecast > seen.forecast.error();
@@ -117,6 +122,14 @@ impl ByLoad {
             if self.prices.is_empty() { (&self.rest, "recovery") } else { (&self.prices, "headroom") };
         let temperature = if self.prices.is_empty() { 0.0 } else { self.temperature };
         softmin(cx, among.iter().copied(), temperature).map(|id| Pick::of(id, reason))
+    }
+
+    /// What one more request costs the others, in units of load. It slows down as many as are with it, those we sent: with n there,
+    /// each of load c, that is c n; and who is slowed down stays longer and slows down others in turn. With n = lambda s and
+    /// s = a + b (background + c n), d(lambda s)/d lambda - s = b c n / (1 - b c n / s). `feedback` is b c n / s. What is less than twice the
+    /// temperature is a near-tie, which the softmax spreads already.
+    fn others(externality: f64, temperature: f64, ours: f64, feedback: f64) -> f64 {
+        externality * (ours / (1.0 - feedback.clamp(0.0, MOST_FEEDBACK)) - 2.0 * temperature).max(0.0)
     }
 
     pub(super) fn on_event(&mut self, id: EndpointId, event: &EndpointEvent<'_>, endpoints: &Endpoints) {
