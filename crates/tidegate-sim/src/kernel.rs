@@ -10,6 +10,9 @@ mod queue;
 pub mod setup;
 mod signals;
 mod source;
+mod timeline;
+
+pub use timeline::Timeline;
 
 use std::collections::VecDeque;
 
@@ -90,6 +93,7 @@ pub struct Kernel<'s> {
     route: Rng,
     out: Vec<Emission>,
     tally: Tally,
+    timeline: Option<Timeline>,
 }
 
 impl<'s> Kernel<'s> {
@@ -127,11 +131,18 @@ impl<'s> Kernel<'s> {
             route: Rng::stream(seed, ROUTE_STREAM),
             out: Vec::new(),
             tally: Tally::new(setup.sites.len()),
+            timeline: None,
         }
     }
 
     /// Runs to the end.
     pub fn run(mut self) -> Tally {
+        self.play();
+        self.tally.requests += self.live as u64;
+        self.tally
+    }
+
+    fn play(&mut self) {
         self.start();
         loop {
             let due = self.queue.next_at();
@@ -151,8 +162,6 @@ impl<'s> Kernel<'s> {
                 }
             }
         }
-        self.tally.requests += self.live as u64;
-        self.tally
     }
 
     fn start(&mut self) {
@@ -189,6 +198,7 @@ impl<'s> Kernel<'s> {
             Due::Reports(g) => self.on_reports(g),
             Due::Check(g) => self.on_check(g),
             Due::Progress => self.on_progress(),
+            Due::Sample => self.on_sample(),
             Due::Fault(i) => self.on_fault(i),
             Due::FaultEnds(i) => self.on_fault_end(i),
             Due::Client => self.ask(),

@@ -11,9 +11,11 @@ use serde_json::json;
 use tidegate::engine::clock::Clock;
 use tidegate_config::Problem;
 use tidegate_sim::batch::{self, Seeds};
+use tidegate_sim::kernel::Kernel;
 use tidegate_sim::report::{Report, report, report_json};
 use tidegate_sim::scenario::{Cell, Row, Scenario};
 
+mod html;
 mod table;
 mod user_trace;
 
@@ -26,6 +28,7 @@ Examples:
   tidegate sim scenarios/azure-conv.yaml --policy adaptive --policy least_connections
   tidegate sim --trace requests.csv --fleet fleet.yaml --load 75%
   tidegate sim scenarios/two-servers.yaml --json
+  tidegate sim scenarios/article.yaml --report article.html
 
 A trace is a CSV with t_ms or t_s, input_tokens and output_tokens, or the request log of `tidegate serve` (JSON lines). A fleet file is
 a scenario that says `fleet`; docs/simulation-keys.md lists every key. The same seed gives the same bytes of --json, on any number of
@@ -68,6 +71,9 @@ pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Write a page with tables and plots, self-contained
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
 }
 
 /// What is wrong with the command line or a file.
@@ -85,6 +91,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
     let (runs, requests) = with_bar(&cells, &rows, seeds, threads)?;
     let reports: Vec<Report> = cells.iter().zip(&runs).map(|(cell, runs)| report(cell, &rows, runs)).collect();
+    if let Some(path) = &args.report {
+        let page = write_page(&name, &cells, &rows, seeds, &runs, &reports)?;
+        std::fs::write(path, page).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?;
+    }
     let mut out = std::io::stdout();
     if args.json {
         let mut value = json!({ "tool_version": env!("CARGO_PKG_VERSION"), "command": "sim" });
@@ -103,6 +113,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let rate = requests as f64 / took_s.max(1e-9);
     writeln!(out, "{requests} requests simulated in {took_s:.2} s on {threads} threads, {rate:.0} per second")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The page of `--report`; loads over time come from one more run of each policy on the first seed.
+fn write_page(
+    name: &str,
+    cells: &[Cell],
+    rows: &[Row],
+    seeds: Seeds,
+    runs: &[Vec<batch::Runs>],
+    reports: &[Report],
+) -> anyhow::Result<String> {
+    let timelines = |cell: &Cell| {
+        rows.iter().map(|row| Kernel::new(&cell.setup, &row.pool, seeds.first).run_with_timeline()).collect()
+    };
+    let chapters = cells.iter().zip(runs).zip(reports).map(|((cell, runs), report)| html::Chapter {
+        report,
+        runs,
+        timelines: timelines(cell),
+    });
+    html::page(name, &chapters.collect::<Vec<_>>())
 }
 
 type Prepared = (String, Vec<Cell>, Vec<Row>, Seeds);

@@ -29,6 +29,8 @@ pub(super) enum Due {
     Check(u32),
     /// Gateways count the tokens of their streams.
     Progress,
+    /// Loads are sampled for a plot.
+    Sample,
     /// A fault begins.
     Fault(u32),
     /// A fault ends.
