@@ -1,6 +1,6 @@
 //! Tidegate's own request log as a trace: what users have of their own traffic.
 //!
-//! JSON lines as `tidegate serve` writes them at level `info`. Taken of each: `timestamp` (RFC 3339) less the total time, which is when
+//! JSON lines as `tidegate serve` writes them with `log: { format: json, level: debug }`. Taken of each: `timestamp` less `total_s`, which is when
 //! the request came; `prompt_tokens`; `output_events` as the length of the answer. Other lines are skipped. A log is in order of the
 //! ends of requests, so it is sorted by their beginnings.
 
