@@ -1,17 +1,17 @@
 //! Tidegate's own request log as a trace: what users have of their own traffic.
 //!
-//! JSON lines as `tidegate serve` writes them with `log: { format: json, level: debug }`. Taken of each: `timestamp` less `total_s`, which is when
-//! the request came; `prompt_tokens`; `output_events` as the length of the answer. Other lines are skipped. A log is in order of the
-//! ends of requests, so it is sorted by their beginnings.
+//! JSON lines as `tidegate serve` writes them with `log: { format: json, level: debug }`. Taken of each: `timestamp` less `total_s`, which
+//! is when the request came; `prompt_tokens`; `output_events` as the length of the answer. Other lines are skipped. A log is in order of
+//! the ends of requests, so it is sorted by their beginnings.
 
 use serde_json::Value;
 use tidegate_core::time::duration_from_secs;
 
 use super::trace::{Trace, TraceError, TraceRequest};
 
-/// Whether the text looks like JSON lines.
+/// Whether the text looks like JSON lines; `serve` says where it listens before the first of them.
 pub fn is_log(text: &str) -> bool {
-    text.trim_start().starts_with('{')
+    text.lines().take(20).any(|l| l.starts_with('{'))
 }
 
 /// Reads a log.
@@ -67,7 +67,8 @@ mod tests {
 
     #[test]
     fn requests_are_sorted_by_when_they_came() {
-        let log = r#"{"timestamp":"2026-01-31T12:00:03.500Z","fields":{"message":"request","prompt_tokens":10,"output_events":5,"total_s":0.5}}
+        let log = r#"listening on http://127.0.0.1:8080
+{"timestamp":"2026-01-31T12:00:03.500Z","fields":{"message":"request","prompt_tokens":10,"output_events":5,"total_s":0.5}}
 {"timestamp":"2026-01-31T12:00:03.600Z","level":"WARN","message":"something else"}
 {"timestamp":"2026-01-31T12:00:04.000Z","prompt_tokens":20,"output_events":7,"total_s":2.0}"#;
         assert!(is_log(log));
