@@ -161,3 +161,21 @@ fn ratio(seen: &Seen, typical_s: f64) -> f64 {
     let prior = 2.0 * typical_s.max(1e-9);
     (seen.took + prior) / (seen.expected + prior)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cost_to_others_is_the_derivative_of_their_time() {
+        // lambda s(lambda) with s = (a + b g) / (1 - b c lambda), in units of load (over b), less the own time s / b.
+        let (a, b, g, c, lambda) = (0.1, 0.9, 0.3, 0.05, 8.0);
+        let s = |lambda: f64| (a + b * g) / (1.0 - b * c * lambda);
+        let slope = ((lambda + 1e-4) * s(lambda + 1e-4) - (lambda - 1e-4) * s(lambda - 1e-4)) / 2e-4;
+        let ours = c * lambda * s(lambda);
+        let cost = ByLoad::others(1.0, 0.0, ours, b * ours / s(lambda));
+        assert!((cost - (slope - s(lambda)) / b).abs() < 1e-6, "{cost}");
+        assert_eq!(ByLoad::others(1.0, 0.02, 0.01, 0.0), 0.0, "less than a near-tie");
+        assert!(ByLoad::others(1.0, 0.0, 1.0, 5.0) <= 4.0, "bounded");
+    }
+}
