@@ -1,6 +1,7 @@
 # Two commands do everything: `make demo` and `make test`.
 CARGO ?= cargo
 ARGS ?=
+TARGET = $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: demo test check fmt bench audit setup
 
@@ -12,7 +13,7 @@ demo: setup
 test: setup check
 	tools/run-tests
 	$(CARGO) build --quiet -p tidegate
-	tools/openai-client target/debug/tidegate
+	tools/openai-client $(TARGET)/debug/tidegate
 
 # What needs no test run.
 check:

@@ -36,6 +36,8 @@ pub enum Failure {
     Connect,
     /// The connection was reset or closed before the first byte of the answer.
     Reset,
+    /// An answer that is not HTTP, or whose framing is ambiguous.
+    Malformed,
     /// No first byte in time.
     FirstByteTimeout,
     /// 500, 502, 503 without `Retry-After`, 504.
@@ -77,6 +79,7 @@ impl Failure {
         match self {
             Self::Connect => "connect",
             Self::Reset => "reset",
+            Self::Malformed => "malformed",
             Self::FirstByteTimeout => "first_byte_timeout",
             Self::Status => "status",
             Self::Truncated => "truncated",

@@ -62,6 +62,7 @@ impl ProxyError {
             Self::Upstream { failure, .. } => match failure {
                 Failure::Connect => "endpoint_unreachable",
                 Failure::Reset => "endpoint_reset",
+                Failure::Malformed => "endpoint_malformed",
                 Failure::FirstByteTimeout => "endpoint_timeout",
                 Failure::Stalled => "endpoint_stalled",
                 Failure::Status | Failure::Truncated => "endpoint_failed",
@@ -83,6 +84,7 @@ impl ProxyError {
             Self::Upstream { failure, endpoint } => match failure {
                 Failure::Connect => format!("{endpoint} could not be reached"),
                 Failure::Reset => format!("{endpoint} closed the connection before it answered"),
+                Failure::Malformed => format!("{endpoint} answered something that is not proper HTTP"),
                 Failure::FirstByteTimeout => {
                     format!("{endpoint} did not begin to answer within the first_byte timeout")
                 }

@@ -8,6 +8,7 @@ use crate::sniff::Sniffed;
 use crate::upload::UploadError;
 use crate::upstream::Upstream;
 use bytes::Bytes;
+use http::header::RETRY_AFTER;
 use http::{HeaderMap, Method, Uri};
 use http_body::Frame;
 use hyper::body::Incoming;
@@ -37,6 +38,8 @@ pub(crate) struct Answer {
     pub(crate) head: http::response::Parts,
     /// The first piece of a stream, which is waited for: only then has the answer begun, and until then it can be had elsewhere.
     pub(crate) first: Option<Frame<Bytes>>,
+    /// What the head says, and the first piece where it has to be asked.
+    pub(crate) verdict: Verdict,
     pub(crate) body: Incoming,
     pub(crate) upstream: Upstream,
     pub(crate) lease: Lease,
@@ -56,6 +59,7 @@ struct Begun {
     upstream: Upstream,
     response: http::Response<Incoming>,
     first: Option<Frame<Bytes>>,
+    verdict: Verdict,
 }
 
 /// One attempt that came to nothing.
@@ -95,12 +99,13 @@ pub(crate) async fn exchange(
         way.attempts += 1;
         way.reason = reason(last.map(|(_, f)| f), rule, detail);
         let failure = match attempt(core, pool, asked, endpoint).await {
-            Ok(Begun { upstream, response, first }) => {
+            Ok(Begun { upstream, response, first, verdict }) => {
                 let (head, body) = response.into_parts();
                 // A trial is ours, not the client's: it must not pay for our curiosity.
-                let retry = lease.is_trial() && is_failure(&head) && asked.body.is_replayable();
+                let failed = matches!(verdict, Verdict::Failed(_));
+                let retry = lease.is_trial() && failed && asked.body.is_replayable();
                 if !retry {
-                    return Ok(Answer { head, first, body, upstream, lease });
+                    return Ok(Answer { head, first, verdict, body, upstream, lease });
                 }
                 Failure::Status
             }
@@ -110,7 +115,7 @@ pub(crate) async fn exchange(
         lease.settle(Outcome::new(Verdict::Failed(failure)));
         last = Some((endpoint, failure));
         way.attempted.push(endpoint);
-        let retryable = matches!(failure, Failure::Connect | Failure::Reset | Failure::Status);
+        let retryable = matches!(failure, Failure::Connect | Failure::Reset | Failure::Malformed | Failure::Status);
         if !retryable || !asked.body.is_replayable() {
             return Err(upstream_error(pool, endpoint, failure));
         }
@@ -136,13 +141,15 @@ fn reason(retried: Option<Failure>, rule: &str, detail: &str) -> String {
     text
 }
 
-fn is_failure(head: &http::response::Parts) -> bool {
-    matches!(verdict(head.status, &head.headers), Verdict::Failed(_))
+/// Whether the first piece of an error's body has the code or word `overloaded`.
+fn is_overloaded(first: &Frame<Bytes>) -> bool {
+    const WORD: &[u8] = b"overloaded";
+    first.data_ref().is_some_and(|data| data.windows(WORD.len()).any(|w| w.eq_ignore_ascii_case(WORD)))
 }
 
-/// What a status says, by the table of notes/breaker.md, section 2.
-pub(crate) fn verdict(status: http::StatusCode, headers: &HeaderMap) -> Verdict {
-    let retry_after = headers.get(http::header::RETRY_AFTER).and_then(|v| v.to_str().ok()?.trim().parse().ok());
+/// What a status says by itself, by the table of notes/breaker.md, section 2.
+fn verdict(status: http::StatusCode, headers: &HeaderMap) -> Verdict {
+    let retry_after = headers.get(RETRY_AFTER).and_then(|v| v.to_str().ok()?.trim().parse().ok());
     let retry_after = retry_after.map(Duration::from_secs);
     match (status.as_u16(), retry_after) {
         (408 | 499, _) => Verdict::Cancelled,
@@ -164,13 +171,32 @@ async fn attempt(core: &Core, pool: &PoolHandle, asked: &mut Asked, endpoint: En
 /// Sends, and waits until the answer has begun: for a stream that is its first event, as engines send its head at once.
 async fn begin(core: &Core, pool: &PoolHandle, asked: &mut Asked, endpoint: EndpointId) -> Result<Begun, Miss> {
     let (mut upstream, mut response) = send(core, pool, asked, endpoint).await?;
+    if !is_well_formed(&response) {
+        return Err(Miss::Endpoint(Failure::Malformed));
+    }
     let is_stream = response.status().is_success() && is_event_stream(response.headers());
-    let first = if is_stream {
+    // A bare 503 is a failure, unless the engine says that it is merely full.
+    let asks_body = matches!(response.status().as_u16(), 503 | 529) && !response.headers().contains_key(RETRY_AFTER);
+    let first = if is_stream || asks_body {
         upstream.first_frame(response.body_mut()).await.map_err(|_| Miss::Endpoint(Failure::Reset))?
     } else {
         None
     };
-    Ok(Begun { upstream, response, first })
+    let says_overloaded = asks_body && first.as_ref().is_some_and(is_overloaded);
+    let verdict = if says_overloaded {
+        Verdict::Throttled { retry_after: None }
+    } else {
+        verdict(response.status(), response.headers())
+    };
+    Ok(Begun { upstream, response, first, verdict })
+}
+
+/// Whether an answer can be passed on: not a change of protocol that nobody asked for, and coded as we can frame it anew.
+fn is_well_formed(response: &http::Response<Incoming>) -> bool {
+    let codings = response.headers().get_all(http::header::TRANSFER_ENCODING);
+    response.status() != http::StatusCode::SWITCHING_PROTOCOLS
+        && codings.iter().count() <= 1
+        && codings.iter().all(|v| v.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"))
 }
 
 /// Whether an answer is a stream of server-sent events.
@@ -202,7 +228,8 @@ async fn send(
     let connected = Upstream::connect(&pool.endpoints[endpoint.index()], pool.settings().timeouts.connect).await;
     let mut upstream = connected.map_err(|_| Miss::Endpoint(Failure::Connect))?;
     let sent = upstream.send(request(asked, pool, endpoint)?).await;
-    let response = sent.map_err(|e| client_fault(&e).unwrap_or(Miss::Endpoint(Failure::Reset)))?;
+    let endpoint_fault = |e: &hyper::Error| if e.is_parse() { Failure::Malformed } else { Failure::Reset };
+    let response = sent.map_err(|e| client_fault(&e).unwrap_or_else(|| Miss::Endpoint(endpoint_fault(&e))))?;
     Ok((upstream, response))
 }
 

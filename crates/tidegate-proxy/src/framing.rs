@@ -95,6 +95,15 @@ fn check_request_line(line: &[u8]) -> Result<bool, Fault> {
     {
         return Err(wrong());
     }
+    let lower = target.to_ascii_lowercase();
+    if method != b"CONNECT"
+        && target[0] != b'/'
+        && target != b"*"
+        && !lower.starts_with(b"http://")
+        && !lower.starts_with(b"https://")
+    {
+        return Err(bad("bad_target", "the request's target is neither a path that starts with / nor an absolute URL"));
+    }
     if method == b"CONNECT" {
         return Err(ProxyError::BadRequest {
             code: "connect_not_supported",
@@ -142,6 +151,9 @@ impl Seen {
             self.chunked = true;
         } else if name.eq_ignore_ascii_case(b"host") {
             self.hosts += 1;
+            if !value.iter().all(|&b| b.is_ascii_alphanumeric() || b"-._~%:[]!$&'()*+,;=".contains(&b)) {
+                return Err(bad("bad_host", "the Host header is no host"));
+            }
         }
         Ok(())
     }

@@ -97,6 +97,8 @@ pub(crate) struct Guard {
     ready: Vec<u8>,
     ready_from: usize,
     refused: bool,
+    /// The body under way is not framed as announced: nothing further is read.
+    broken: bool,
 }
 
 impl Guard {
@@ -110,6 +112,7 @@ impl Guard {
             ready: Vec::new(),
             ready_from: 0,
             refused: false,
+            broken: false,
         }
     }
 
@@ -119,7 +122,7 @@ impl Guard {
 
     /// Sorts `input`: returns how many bytes from its start may be handed on as they are. Where a held head comes first, everything
     /// that may be handed on goes to `ready` instead and 0 is returned. Behind a fault nothing is handed on.
-    fn take(&mut self, input: &[u8]) -> io::Result<usize> {
+    fn take(&mut self, input: &[u8]) -> usize {
         let (mut at, mut queued) = (0, 0);
         while at < input.len() {
             match self.step(&input[at..]) {
@@ -133,20 +136,25 @@ impl Guard {
                 Ok(Step::Hold) => {
                     self.queue(&input[..at], queued);
                     self.held.extend_from_slice(&input[at..]);
-                    return Ok(if self.ready.is_empty() { at } else { 0 });
+                    return if self.ready.is_empty() { at } else { 0 };
                 }
                 Err(fault) if matches!(self.mode, Mode::Head(_)) => {
                     self.watch.refuse(fault);
                     self.ready.extend_from_slice(&input[queued..at]);
                     self.ready.extend_from_slice(REFUSED);
                     self.refused = true;
-                    return Ok(0);
+                    return 0;
                 }
-                Err(fault) => return Err(io::Error::new(io::ErrorKind::InvalidData, fault.code())),
+                Err(_) => {
+                    // A body with bad framing ends here: what was passed on is incomplete, and the service says so to the client.
+                    self.broken = true;
+                    self.queue(&input[..at], queued);
+                    return if self.ready.is_empty() { at } else { 0 };
+                }
             }
         }
         self.queue(&input[..at], queued);
-        Ok(if self.ready.is_empty() { at } else { 0 })
+        if self.ready.is_empty() { at } else { 0 }
     }
 
     /// Where something is queued already, what follows has to queue behind it.
@@ -173,6 +181,8 @@ impl Guard {
                 }
                 Ok(Step::Pass(n))
             }
+            // RFC 9112, 2.2: an empty line before a request is to be ignored; the library does.
+            Mode::Head(_) if self.held.is_empty() && rest.starts_with(b"\r\n") => Ok(Step::Pass(2)),
             Mode::Head(scan) => {
                 let found = scan.scan(rest)?;
                 self.head(rest, found)
@@ -213,11 +223,11 @@ impl Guard {
                 if read.filled().is_empty() {
                     return Poll::Ready(Ok(()));
                 }
-                let direct = self.take(read.filled())?;
+                let direct = self.take(read.filled());
                 if direct > 0 {
                     buf.put_slice(&read.filled()[..direct]);
                 }
-                if direct > 0 || !self.ready.is_empty() {
+                if direct > 0 || !self.ready.is_empty() || self.broken {
                     return Poll::Ready(Ok(()));
                 }
             }
@@ -251,6 +261,9 @@ impl Read for Guard {
         if me.ready_from == me.ready.len() {
             me.ready.clear();
             me.ready_from = 0;
+            if me.broken {
+                return Poll::Ready(Ok(()));
+            }
             if me.refused {
                 // Whatever follows is not read as HTTP.
                 return Poll::Pending;

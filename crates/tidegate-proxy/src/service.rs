@@ -1,7 +1,7 @@
 //! One request, from its head to the head of its answer.
 
 use crate::error::ProxyError;
-use crate::exchange::{Answer, Asked, Way, exchange, is_event_stream, verdict};
+use crate::exchange::{Answer, Asked, Way, exchange, is_event_stream};
 use crate::gateway::Core;
 use crate::guard::Watch;
 use crate::headers::{forwarded_for, strip_hop_by_hop};
@@ -142,6 +142,12 @@ async fn answer(
             head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
         }
     }
+    if let Some(authority) = head.uri.authority()
+        && let Ok(host) = HeaderValue::try_from(authority.as_str())
+    {
+        // RFC 9112, 3.2.2: the target's own host counts, whatever the header says.
+        head.headers.insert(http::header::HOST, host);
+    }
     let uri = Uri::from(head.uri.into_parts().path_and_query.unwrap_or(PathAndQuery::from_static("/")));
     let mut asked =
         Asked { method: head.method, uri, headers: head.headers, body, hash_key, affinity_key, prompt_tokens };
@@ -172,10 +178,13 @@ fn fields_of<'b>(headers: &HeaderMap, body: &'b Sniffed, openai: bool) -> Result
 
 /// Turns an endpoint's answer into ours and hands its body to the relay.
 fn relay(core: &Rc<Core>, mut open: Open, answer: Answer, pool: &Arc<PoolHandle>) -> Response<Download> {
-    let Answer { mut head, first, body, upstream, lease } = answer;
-    let verdict = verdict(head.status, &head.headers);
+    let Answer { mut head, first, verdict, body, upstream, lease } = answer;
     if verdict == Verdict::Success {
         lease.on_first_byte();
+    }
+    if head.headers.contains_key(http::header::TRANSFER_ENCODING) {
+        // RFC 9112, 6.3: the coding frames the body, and a length beside it must not reach anybody who would believe it.
+        head.headers.remove(CONTENT_LENGTH);
     }
     strip_hop_by_hop(&mut head.headers);
     let endpoint = &pool.endpoints[lease.endpoint().index()];

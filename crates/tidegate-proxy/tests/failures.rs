@@ -92,6 +92,29 @@ async fn errors_of_the_engine_pass_as_they_are() {
 }
 
 #[tokio::test]
+async fn an_engine_that_says_it_is_full_is_not_sick() {
+    let endpoint = Scripted::start(|mut c| async move {
+        while c.request().await.is_some() {
+            let body = "{\"error\":{\"code\":\"overloaded\"}}";
+            c.send(format!("HTTP/1.1 503 No\r\ncontent-length: {}\r\n\r\n{body}", body.len())).await;
+        }
+    })
+    .await;
+    let other = Scripted::answering("other", "ok").await;
+    let t = Running::with(&[endpoint.url(), other.url()], "policy: round_robin", "");
+    let mut client = t.client().await;
+    let mut full = 0;
+    for _ in 0..30 {
+        client.get("/", "").await;
+        let reply = client.reply().await;
+        assert!(reply.status == 200 || reply.text().contains("overloaded"), "{}", reply.text());
+        full += usize::from(reply.status == 503);
+    }
+    assert_eq!(full, 1, "left alone for a moment after it said so");
+    assert_eq!(t.gateway.pools()[0].with(|p, _| p.count(Gate::Ejected)), 0);
+}
+
+#[tokio::test]
 async fn over_max_in_flight_there_is_a_clear_503() {
     let (asked, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (tell, wait) = (Arc::clone(&asked), Arc::clone(&go));
@@ -195,4 +218,54 @@ async fn in_flight_returns_to_zero_whatever_happens() {
     }
     eventually("in flight returns to 0", || t.in_flight() == 0).await;
     eventually("every request has one record", || t.outcomes().len() == 60).await;
+}
+
+/// An endpoint that answers every request with these bytes and closes.
+async fn saying(answer: &'static str) -> Scripted {
+    Scripted::start(move |mut c| async move {
+        if c.request().await.is_some() {
+            c.send(answer).await;
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_length_beside_a_coding_reaches_nobody() {
+    // Whoever believed the length would cut the answer short, or wait for bytes that never come.
+    for length in [0, 3, 900] {
+        let text = format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+        );
+        let endpoint = saying(text.leak()).await;
+        let t = Running::with(&[endpoint.url()], "policy: round_robin", "");
+        let mut client = t.client().await;
+        client.get("/", "").await;
+        let reply = client.reply().await;
+        assert_eq!((reply.header("content-length"), reply.text().as_str()), (None, "hello"));
+        eventually("one record", || t.outcomes() == ["success"]).await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_proper_http_is_said_to_be() {
+    for answer in [
+        "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\nok",
+        "garbage\r\n\r\n",
+    ] {
+        let endpoint = saying(answer).await;
+        let t = Running::with(&[endpoint.url()], "policy: round_robin", "");
+        let mut client = t.client().await;
+        client.get("/", "").await;
+        let reply = client.reply().await;
+        assert_eq!(
+            (reply.status, reply.text().contains("\"endpoint_malformed\"")),
+            (502, true),
+            "{answer:?}: {}",
+            reply.text()
+        );
+        assert_eq!(t.in_flight(), 0);
+    }
 }

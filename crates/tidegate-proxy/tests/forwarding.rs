@@ -182,3 +182,15 @@ async fn a_caller_can_ask_why() {
     client.get("/", "").await;
     assert_eq!(client.reply().await.header("x-tidegate-explain"), None);
 }
+
+#[tokio::test]
+async fn an_absolute_target_decides_the_host_and_an_empty_line_before_it_is_ignored() {
+    let (endpoint, seen) = noting().await;
+    let t = Running::with(&[endpoint.url()], "policy: round_robin", "");
+    let mut client = t.client().await;
+    client.send("\r\nGET http://real:81/a?b HTTP/1.1\r\nhost: pretended\r\n\r\n").await;
+    assert_eq!(client.reply().await.status, 200);
+    let seen = seen.lock();
+    assert!(seen[0].head.starts_with("GET /a?b HTTP/1.1"), "{}", seen[0].head);
+    assert_eq!(seen[0].header("host"), Some("real:81"));
+}

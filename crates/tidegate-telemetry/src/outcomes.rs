@@ -1,13 +1,14 @@
 //! The words that may stand in the `outcome` label: a closed list, so that no client can make series.
 
 /// Words a record's `outcome` may be counted as; the last two are for what is not listed.
-pub(crate) const OUTCOMES: [&str; 27] = [
+pub(crate) const OUTCOMES: [&str; 29] = [
     "success",
     "client_error",
     "cancelled",
     "throttled",
     "connect",
     "reset",
+    "malformed",
     "first_byte_timeout",
     "status",
     "truncated",
@@ -22,6 +23,7 @@ pub(crate) const OUTCOMES: [&str; 27] = [
     "all_endpoints_failed",
     "endpoint_unreachable",
     "endpoint_reset",
+    "endpoint_malformed",
     "endpoint_timeout",
     "endpoint_stalled",
     "endpoint_failed",
@@ -51,8 +53,8 @@ mod tests {
     fn every_word_of_core_has_its_place() {
         use Shed::{AllWeightsZero, EndpointLimit, Exhausted, NoEndpoint, NoHealthyEndpoint, Overloaded, RetryBudget};
         let sheds = [NoEndpoint, AllWeightsZero, NoHealthyEndpoint, EndpointLimit, Overloaded, RetryBudget, Exhausted];
-        use Failure::{Connect, FirstByteTimeout, Reset, Stalled, Status, Truncated};
-        let failures = [Connect, Reset, FirstByteTimeout, Status, Truncated, Stalled].map(Verdict::Failed);
+        use Failure::{Connect, FirstByteTimeout, Malformed, Reset, Stalled, Status, Truncated};
+        let failures = [Connect, Reset, Malformed, FirstByteTimeout, Status, Truncated, Stalled].map(Verdict::Failed);
         let verdicts =
             [Verdict::Success, Verdict::ClientError, Verdict::Cancelled, Verdict::Throttled { retry_after: None }];
         let words = sheds.iter().map(|s| s.code()).chain(failures.into_iter().chain(verdicts).map(|v| v.as_str()));

@@ -58,7 +58,14 @@ async fn serve(config: &Config, drain: Duration) -> anyhow::Result<ExitCode> {
         _ = terminate.recv() => {}
         done = tokio::signal::ctrl_c() => done?,
     }
-    writeln!(err, "stopping: open requests have {} s to end", drain.as_secs())?;
-    let all_ended = control.stop(drain).await;
+    writeln!(err, "stopping: open requests have {} s to end; a second signal cuts them off", drain.as_secs())?;
+    let all_ended = tokio::select! {
+        all_ended = control.stop(drain) => all_ended,
+        _ = terminate.recv() => false,
+        done = tokio::signal::ctrl_c() => { done?; false }
+    };
+    if !all_ended {
+        writeln!(err, "open requests were cut off")?;
+    }
     Ok(ExitCode::from(u8::from(!all_ended)))
 }
