@@ -18,7 +18,7 @@ pub enum KeySource {
     Cookie(String),
     /// This field of a JSON body.
     Body(String),
-    /// The tenant.
+    /// The tenant, who is the holder of the API key: the value of the header `authorization`, else of `x-api-key`.
     Tenant,
     /// The normalised prompt or query.
     Prompt,
@@ -48,7 +48,8 @@ pub(crate) struct KeySourceTable(Option<KeySource>);
 impl Section for KeySourceTable {
     const TABLE: &'static Table = &Table {
         place: "key",
-        summary: "Where in a request a key is found: one of these, or the word tenant or prompt.",
+        summary: "Where in a request a key is found: one of these, or the word `tenant` or `prompt`. The tenant is the holder of the API key: the \
+                  value of the header `Authorization`, else of `x-api-key`.",
         keys: &[
             Key {
                 name: "header",
@@ -120,7 +121,7 @@ impl Section for Affinity {
                 name: "key",
                 kind: Kind::KeySource,
                 absent: Absent::Required,
-                summary: "Where in a request the key is found.",
+                summary: "Where in a request the key is found; `tenant` is the holder of the API key: the header `Authorization`, else `x-api-key`.",
                 example: "{ header: x-session-id }",
             },
             Key {

@@ -185,7 +185,7 @@ impl fmt::Display for Kind {
             Self::Path => f.write_str("a path that starts with /"),
             Self::Text => f.write_str("text"),
             Self::Statuses => f.write_str("status codes from 100 to 599: 200, 2xx or 200-399"),
-            Self::Secret => f.write_str("text that is kept secret"),
+            Self::Secret => f.write_str("a secret of at least one character"),
             Self::Name => f.write_str("a name"),
             Self::Globs => f.write_str("a list of patterns, * for any text"),
             Self::HeaderGlobs => f.write_str("a mapping from header names to patterns, * for any text"),

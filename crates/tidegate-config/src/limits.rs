@@ -15,7 +15,7 @@ pub struct Limits {
     pub sniff_bytes: usize,
     /// Most bytes of a request's body.
     pub max_body_bytes: u64,
-    /// Longest time until a request's headers are complete.
+    /// Longest time until a request's headers are complete; also the longest pause in a body while it is buffered.
     pub header_timeout: Duration,
     /// Longest time a connection may wait for its next request.
     pub idle_timeout: Duration,
@@ -60,7 +60,7 @@ impl Section for Limits {
                 name: "header_timeout",
                 kind: Kind::Duration { min: 0.001, max: 3600.0, word: None },
                 absent: Absent::Default("10s"),
-                summary: "Longest time until a request's headers are complete.",
+                summary: "Longest time until a request's headers are complete, and longest pause in a body while it is buffered (sniff_bytes).",
                 example: "10s",
             },
             Key {

@@ -19,7 +19,7 @@ pub struct Load {
     pub per_request: Option<f64>,
 }
 
-/// A page that answers `{"response_time": s, "current_load": 0..1}`.
+/// A page that answers `{"response_time": s, "current_load": 0..1}`, and `cpu`, `gpu` and `memory` (0..1) if it can.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusSource {
     /// Path of the page.
@@ -40,7 +40,8 @@ impl Load {
 impl Section for StatusSource {
     const TABLE: &'static Table = &Table {
         place: "pools.NAME.load.status",
-        summary: "A page that answers `{\"response_time\": seconds, \"current_load\": 0..1}`.",
+        summary: "A page that answers `{\"response_time\": seconds, \"current_load\": 0..1}`; it may carry `cpu`, `gpu` and `memory` (0..1) too, \
+                  which `weights: auto` of weighted_round_robin goes by. Each of them may be absent.",
         keys: &[
             Key {
                 name: "path",

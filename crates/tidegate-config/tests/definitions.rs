@@ -72,3 +72,11 @@ fn a_pool_without_settings_is_core_s_default() {
     assert_eq!((core.unhealthy_after, core.healthy_after, core.panic_threshold), (3, 2, 0.5));
     assert_eq!(core.affinity, Some(tidegate_core::pool::config::AffinityConfig::default()));
 }
+
+#[test]
+fn the_reference_says_what_newcomers_asked() {
+    let page = tidegate_config::docs();
+    for part in ["longest pause in a body", "the header `Authorization`, else", "`cpu`, `gpu` and `memory` (0..1)"] {
+        assert!(page.contains(part), "{part}");
+    }
+}
