@@ -1,5 +1,6 @@
 //! The whole file.
 
+use crate::endpoint;
 use crate::journal::Journal;
 use crate::key::{Absent, Key, Kind, Table};
 use crate::limits::Limits;
@@ -16,6 +17,10 @@ use tidegate_core::descriptor::Descriptor;
 
 /// Bound on the size of a config file, in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
+/// Characters of a line that a problem shows.
+const MAX_EXCERPT: usize = 160;
+/// Characters of a path, of what was found and of a hint that a problem shows.
+const MAX_TEXT: usize = 400;
 
 /// A validated config.
 #[derive(Clone, Debug)]
@@ -124,6 +129,7 @@ impl Section for Config {
             r.missing("pools");
         }
         check_addresses(r);
+        check_loops(r, &listeners);
         route::check(r, &routes, &pools);
         if let (true, [only]) = (routes.is_empty(), pools.as_slice()) {
             routes.push(Route { matches: Match::default(), pool: only.name.clone() });
@@ -143,6 +149,21 @@ fn check_addresses(r: &mut Reader<'_, '_>) {
             found: format!("{}, which {} on line {} listens on", mark.text, first.place.path, first.place.span.line),
             allowed: "each address once".to_owned(),
             hint: "give one of the two another port".to_owned(),
+        };
+        r.walk.error(ProblemKind::Contradiction, &mark.place, complaint);
+    }
+}
+
+/// An endpoint that is a listener of this gateway would have every request sent here again, for ever.
+fn check_loops(r: &mut Reader<'_, '_>, listeners: &[Listener]) {
+    let marks: Vec<_> = r.walk.marks.iter().filter(|m| m.what == "url").cloned().collect();
+    for mark in marks {
+        let Ok(url) = endpoint::url(&Kind::Url, &mark.text) else { continue };
+        let Some(at) = listeners.iter().position(|l| url.reaches(l.address)) else { continue };
+        let complaint = Complaint {
+            found: format!("{}, which is listeners[{at}] of this gateway: it would send to itself for ever", mark.text),
+            allowed: "the address of an engine".to_owned(),
+            hint: "give the engine another port, or the listener".to_owned(),
         };
         r.walk.error(ProblemKind::Contradiction, &mark.place, complaint);
     }
@@ -169,6 +190,7 @@ impl Config {
                 allowed: "a readable YAML file of at most 4MiB in UTF-8".to_owned(),
                 hint: "copy one from examples/ to begin with".to_owned(),
                 excerpt: String::new(),
+                caret: 0,
             }]),
         }
     }
@@ -286,20 +308,46 @@ fn finish(walk: Walk<'_>, text: &str, source_name: &str) -> Vec<Problem> {
             *line = mask(line, from, width);
         }
     }
+    // Characters, so that a column is a place in them: a file of one long line may have thousands of problems.
+    let lines: Vec<Vec<char>> = lines.iter().map(|line| line.chars().collect()).collect();
     let mut problems = walk.problems;
     problems.sort_by_key(|p| (p.line, p.column));
     for p in &mut problems {
         source_name.clone_into(&mut p.source);
-        let line = lines.get(p.line - 1).map(String::as_str).unwrap_or_default();
+        let line = lines.get(p.line - 1).map(Vec::as_slice).unwrap_or_default();
         // A line that is not YAML has no spans to mask by.
-        p.excerpt = if p.kind == ProblemKind::Syntax { mask_by_name(line) } else { line.to_owned() };
+        if p.kind == ProblemKind::Syntax {
+            let masked: Vec<char> = mask_by_name(&line.iter().collect::<String>()).chars().collect();
+            (p.excerpt, p.caret) = around(&masked, p.column - 1);
+        } else {
+            (p.excerpt, p.caret) = around(line, p.column - 1);
+        }
+        for field in [&mut p.path, &mut p.found, &mut p.hint] {
+            if let Some((at, _)) = field.char_indices().nth(MAX_TEXT) {
+                field.truncate(at);
+                field.push_str("...");
+            }
+        }
         // A file may hold escape sequences; what is printed must not.
         for field in [&mut p.excerpt, &mut p.path, &mut p.found, &mut p.hint] {
             *field = printable(field);
         }
-        p.width = p.width.min((p.excerpt.chars().count() + 1).saturating_sub(p.column)).max(1);
+        p.width = p.width.min(p.excerpt.chars().count().saturating_sub(p.caret)).max(1);
     }
     problems
+}
+
+/// The line, or of a long one the part around character `at`, and where `at` is in it.
+fn around(line: &[char], at: usize) -> (String, usize) {
+    if line.len() <= MAX_EXCERPT {
+        return (line.iter().collect(), at);
+    }
+    // The end of the window first, so that a problem at the end of the line still shows what leads to it.
+    let end = (at.saturating_sub(MAX_EXCERPT / 2) + MAX_EXCERPT).min(line.len());
+    let start = end - MAX_EXCERPT;
+    let (before, after) = (if start > 0 { "..." } else { "" }, if end < line.len() { "..." } else { "" });
+    let part: String = line.get(start..end).unwrap_or_default().iter().collect();
+    (format!("{before}{part}{after}"), at.saturating_sub(start) + before.len())
 }
 
 /// Control characters other than tabs shown as the replacement character, so that columns stay.

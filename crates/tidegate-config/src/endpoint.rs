@@ -4,6 +4,7 @@ use crate::key::{Absent, Key, Kind, Table};
 use crate::reader::{Reader, Section};
 use crate::scalar::Bad;
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use tidegate_core::pool::config::EndpointConfig;
 
 /// One engine address and what it can take.
@@ -40,6 +41,18 @@ impl EndpointUrl {
     /// The port, 80 if the URL names none.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Whether a connection to this URL arrives at a socket that listens at `listener`, as far as addresses alone say.
+    pub(crate) fn reaches(&self, listener: SocketAddr) -> bool {
+        let here = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
+        let same = match (self.host.parse::<IpAddr>(), listener.ip()) {
+            // The IPv6 wildcard takes IPv4 too; the other way round it does not.
+            (Ok(ip), own) if own.is_unspecified() => ip == own || (here(ip) && (ip.is_ipv4() || own.is_ipv6())),
+            (Ok(ip), own) => ip == own || (ip.is_unspecified() && own.is_loopback() && ip.is_ipv4() == own.is_ipv4()),
+            (Err(_), own) => self.host == "localhost" && here(own),
+        };
+        same && self.port == listener.port()
     }
 
     /// `host:port`, IPv6 addresses in brackets: the `Host` header and what is resolved.

@@ -222,6 +222,8 @@ fn endpoints(r: &mut Reader<'_, '_>) -> Vec<Endpoint> {
         };
         r.walk.error(ProblemKind::Contradiction, &mark.place, complaint);
     }
+    // They stay for the check against the listeners.
+    r.walk.marks.extend(urls);
     if !endpoints.is_empty() && endpoints.iter().all(|e| e.weight == 0.0) && r.all_good(&["endpoints"]) {
         let found = "only endpoints of weight 0: every request is refused with 503".to_owned();
         r.warning("endpoints", found, "at least one weight above 0", "for example: `weight: 1`".to_owned());
@@ -249,5 +251,11 @@ fn check_load(r: &mut Reader<'_, '_>, policy: Option<&Policy>, max_load: Option<
     if NEEDS_LOAD.contains(&name) || params.choice("signal") == "reported" {
         let found = format!("{name} in a pool whose endpoints report no load: it falls back to what is seen here");
         r.warning("policy", found, "this policy together with load", hint());
+    }
+    if name == "weighted_round_robin" && params.choice("weights") == "auto" {
+        let found =
+            format!("{name} with `weights: auto` in a pool whose endpoints report no load: the static weights hold");
+        let more = "the page may carry `cpu`, `gpu` and `memory` (0..1) beside `current_load`";
+        r.warning("policy", found, "`weights: auto` together with load", format!("{}; {more}", hint()));
     }
 }

@@ -89,8 +89,10 @@ pub struct Problem {
     pub allowed: String,
     /// What to do, with an example that works.
     pub hint: String,
-    /// The line itself, secrets masked.
+    /// The line itself, secrets masked; of a long line the part around the problem.
     pub excerpt: String,
+    /// Characters of `excerpt` before the first that is underlined.
+    pub caret: usize,
 }
 
 impl Problem {
@@ -123,7 +125,7 @@ impl fmt::Display for Problem {
             let margin = self.line.to_string().len().max(4);
             // Tabs keep their width in the row of carets, so that the carets stand below what they mark on any terminal.
             let lead: String =
-                self.excerpt.chars().take(self.column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+                self.excerpt.chars().take(self.caret).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
             writeln!(f, "{:margin$} | {}", self.line, self.excerpt)?;
             writeln!(f, "{:margin$} | {lead}{}", "", "^".repeat(self.width.max(1)))?;
         }
@@ -155,6 +157,7 @@ mod tests {
             allowed: "a duration".into(),
             hint: "give a unit: `5s`".into(),
             excerpt: "      interval: 5".into(),
+            caret: 16,
         };
         assert_eq!(
             p.to_string(),

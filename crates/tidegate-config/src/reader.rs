@@ -11,7 +11,7 @@ use crate::problem::{ProblemKind, Severity};
 use crate::scalar::{self, Bad};
 use crate::secret::Secret;
 use crate::unknown;
-use crate::walk::{Complaint, Mark, Place, Walk, describe};
+use crate::walk::{Complaint, EMPTY, Mark, Place, Walk, describe};
 use std::time::Duration;
 
 /// A part of the config that is read from one mapping.
@@ -53,14 +53,19 @@ pub struct Reader<'r, 'a> {
 /// Reads `node`, which stands at `place`, as a section. Something else than a mapping is one problem, and the section is then read from
 /// nothing without further complaints.
 pub(crate) fn section<T: Section>(walk: &mut Walk<'_>, node: &Node, place: &Place) -> T {
+    section_of(walk, &Kind::Table(T::TABLE), node, place)
+}
+
+/// [`section`] for a key of `kind`, which may have a word that switches it off.
+fn section_of<T: Section>(walk: &mut Walk<'_>, kind: &Kind, node: &Node, place: &Place) -> T {
     let entries = match &node.content {
         Content::Map(entries) => entries.as_slice(),
         _ if node.is_null() => &[],
         _ => {
             let complaint = Complaint {
                 found: describe(node, false),
-                allowed: Kind::Table(T::TABLE).to_string(),
-                hint: unknown::table_example(T::TABLE),
+                allowed: kind.to_string(),
+                hint: off_hint(kind, node).unwrap_or_else(|| unknown::table_example(T::TABLE)),
             };
             walk.error(ProblemKind::WrongType, &Place { span: node.span, path: place.path.clone() }, complaint);
             return fallback(walk, place);
@@ -71,6 +76,13 @@ pub(crate) fn section<T: Section>(walk: &mut Walk<'_>, node: &Node, place: &Plac
     let value = T::read(&mut reader);
     reader.finish();
     value
+}
+
+/// What to write instead of another word for `off`.
+fn off_hint(kind: &Kind, node: &Node) -> Option<String> {
+    let Content::Scalar { text, .. } = &node.content else { return None };
+    let is_no = ["no", "false", "none", "disabled", "off"].iter().any(|w| text.eq_ignore_ascii_case(w));
+    kind.word().filter(|_| is_no).map(|word| format!("write `{word}`"))
 }
 
 /// A section read from nothing, in silence.
@@ -305,7 +317,7 @@ impl<'r, 'a> Reader<'r, 'a> {
         let key = self.define(name)?;
         let place = self.key_place(name);
         match (self.entry(name).map(|e| e.value), key.absent) {
-            (Some(node), _) => Some(section(self.walk, node, &place)),
+            (Some(node), _) => Some(section_of(self.walk, &key.kind, node, &place)),
             (None, Absent::Default(_)) => Some(section(self.walk, &Node::empty_map(place.span), &place)),
             (None, Absent::Required) => {
                 self.missing(name);
@@ -415,6 +427,7 @@ pub(crate) fn scalar_value<T>(
     place: &Place,
     parse: impl Fn(&Kind, &str) -> Result<T, Bad>,
 ) -> Option<T> {
+    let mut found = describe(node, matches!(kind, Kind::Secret));
     let (problem, hint) = match &node.content {
         Content::Scalar { text, .. } if !node.is_null() => {
             let filled = walk.substitute(text, place)?;
@@ -423,13 +436,15 @@ pub(crate) fn scalar_value<T>(
                 Err(Bad::Type(hint)) => (ProblemKind::WrongType, hint),
                 Err(Bad::Range(hint)) => (ProblemKind::OutOfRange, hint),
             };
+            if filled.is_empty() {
+                EMPTY.clone_into(&mut found);
+            }
             // A hint may quote the value; what came from the environment is not shown.
             (problem, if filled == *text { hint } else { String::new() })
         }
         _ => (ProblemKind::WrongType, String::new()),
     };
     let hint = if hint.is_empty() { format!("for example: `{name}: {example}`") } else { hint };
-    let found = describe(node, matches!(kind, Kind::Secret));
     walk.error(problem, place, Complaint { found, allowed: kind.to_string(), hint });
     None
 }

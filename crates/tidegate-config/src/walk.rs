@@ -46,7 +46,7 @@ impl<'a> Walk<'a> {
         let Complaint { found, allowed, hint } = complaint;
         let Span { line, column, width, .. } = place.span;
         let path = place.path.clone();
-        let (source, excerpt) = (String::new(), String::new());
+        let (source, excerpt, caret) = (String::new(), String::new(), 0);
         self.problems.push(Problem {
             severity,
             kind,
@@ -59,6 +59,7 @@ impl<'a> Walk<'a> {
             allowed,
             hint,
             excerpt,
+            caret,
         });
     }
 
@@ -123,13 +124,15 @@ impl<'a> Walk<'a> {
 
 /// What is found where a key has no value.
 pub(crate) const NOTHING: &str = "nothing";
+/// What is found where a text has no characters.
+pub(crate) const EMPTY: &str = "an empty text";
 
 /// Says what a node is. `secret` hides the text.
 pub(crate) fn describe(node: &Node, secret: bool) -> String {
     match &node.content {
         _ if node.is_null() => NOTHING.to_owned(),
+        Content::Scalar { text, .. } if text.is_empty() => EMPTY.to_owned(),
         Content::Scalar { .. } if secret => "text".to_owned(),
-        Content::Scalar { text, .. } if text.is_empty() => "empty text".to_owned(),
         Content::Scalar { text, .. } => shorten(text),
         Content::List(_) => "a list".to_owned(),
         Content::Map(_) => "a mapping".to_owned(),

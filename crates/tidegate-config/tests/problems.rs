@@ -59,7 +59,7 @@ fn wrong_types_and_ranges() {
     check(
         &in_pool("    retry: [1]\n    ejection: none"),
         "5:12 wrong_type pools.p.retry | a list | for example: `{ max_attempts: 3 }`
-         6:15 wrong_type pools.p.ejection | none | for example: `{ consecutive_errors: 5 }`",
+         6:15 wrong_type pools.p.ejection | none | write `off`",
     );
 }
 
@@ -199,6 +199,16 @@ fn load_settings_need_a_source_of_load() {
     );
     assert!(problems(&text).iter().all(|p| !p.is_error()), "a warning, not an error");
     check(&in_pool("    policy: fastest_recovery\n    load: { status: {} }\n    max_load: off"), "");
+    let auto = in_pool("    policy: { name: weighted_round_robin, weights: auto }");
+    check(
+        &auto,
+        &format!(
+            "5:13 contradiction pools.p.policy | weighted_round_robin with `weights: auto` in a pool whose endpoints report no load: the static weights hold | {hint}; the page may carry `cpu`, `gpu` and `memory` (0..1) beside `current_load`"
+        ),
+    );
+    assert!(problems(&auto).iter().all(|p| !p.is_error()), "a warning, not an error");
+    check(&format!("{auto}    load: {{ status: {{}} }}\n"), "");
+    check(&in_pool("    policy: weighted_round_robin"), "");
 }
 
 #[test]
@@ -250,6 +260,78 @@ fn admin_beyond_loopback_needs_a_token() {
     );
     check(&on_top("admin: { address: 0.0.0.0:9090, token: \"${TOKEN}\" }"), "");
     check(&on_top("admin: off"), "");
+}
+
+#[test]
+fn what_can_be_switched_off_says_so() {
+    for (text, word) in [
+        (on_top("admin: no"), "admin"),
+        (on_top("journal: false"), "journal"),
+        (in_pool("    warm_up: false"), "warm_up"),
+        (in_pool("    ejection: 3"), "ejection"),
+    ] {
+        let found = problems(&text);
+        assert_eq!(found.len(), 1, "{text}");
+        assert!(found[0].allowed.ends_with(", or off"), "{word}: {}", found[0].allowed);
+        assert_eq!(found[0].hint == "write `off`", word != "ejection", "{}", found[0].hint);
+    }
+}
+
+#[test]
+fn an_empty_token_is_said_to_be_empty() {
+    for token in ["\"\"", "\"${EMPTY}\""] {
+        let found = problems(&on_top(&format!("admin: {{ token: {token} }}")));
+        let said: Vec<_> = found.iter().map(|p| (p.found.as_str(), p.allowed.as_str())).collect();
+        assert_eq!(said, [("an empty text", "a secret of at least one character")], "{token}");
+    }
+}
+
+#[test]
+fn a_long_line_is_cut_around_the_problem() {
+    let long = "x".repeat(200_000);
+    for text in [
+        format!("listeners: [{{ address: 127.0.0.1:0 }}]\npools: {{ {long}: 3, p: {{ endpoints: 7 }} }} # {long}\n"),
+        on_top(&format!("threads: {long}")),
+        in_pool(&format!("    health: {{ http: {{ path: {long} }} }}")),
+        on_top(&format!("a{long}: b: c")),
+    ] {
+        let found = problems(&text);
+        assert!(!found.is_empty());
+        for p in found {
+            assert!(p.excerpt.chars().count() <= 166 && p.caret <= 163 && p.to_string().len() < 3000, "{p}");
+        }
+    }
+    let found = problems(&on_top(&format!("log: {{ format: text, {}level: loud }}", " ".repeat(5000))));
+    let marked: String = found[0].excerpt.chars().skip(found[0].caret).take(found[0].width).collect();
+    assert_eq!((marked.as_str(), found[0].column), ("loud", 5029));
+}
+
+#[test]
+fn an_endpoint_is_not_a_listener_of_the_gateway() {
+    let text = |listener: &str, endpoint: &str| {
+        format!(
+            "listeners: [{{ address: \"{listener}\" }}]\npools: {{ p: {{ endpoints: [{{ url: \"http://{endpoint}\" }}] }} }}\n"
+        )
+    };
+    check(
+        &text("127.0.0.1:8080", "127.0.0.1:8080"),
+        "2:34 contradiction pools.p.endpoints[0].url | http://127.0.0.1:8080, which is listeners[0] of this gateway: it would send to itself for ever | give the engine another port, or the listener",
+    );
+    for (listener, endpoint, is_loop) in [
+        ("0.0.0.0:8080", "127.0.0.1:8080", true),
+        ("0.0.0.0:8080", "127.0.0.1:8081", false),
+        ("0.0.0.0:8080", "localhost:8080", true),
+        ("0.0.0.0:8080", "10.0.0.5:8080", false),
+        ("0.0.0.0:8080", "[::1]:8080", false),
+        ("[::]:8080", "127.0.0.1:8080", true),
+        ("[::1]:8080", "localhost:8080", true),
+        ("127.0.0.1:8080", "0.0.0.0:8080", true),
+        ("10.0.0.5:80", "10.0.0.5", true),
+        ("10.0.0.5:8080", "localhost:8080", false),
+        ("127.0.0.1:8080", "127.0.0.2:8080", false),
+    ] {
+        assert_eq!(!problems(&text(listener, endpoint)).is_empty(), is_loop, "{listener} {endpoint}");
+    }
 }
 
 #[test]
