@@ -89,6 +89,17 @@ impl Failure {
 }
 
 impl Verdict {
+    /// What a status says (notes: breaker, section 2). `overloaded`: the answer's body says so, which makes a bare 503 throttling.
+    pub const fn of_status(status: u16, retry_after: Option<Duration>, overloaded: bool) -> Self {
+        match (status, retry_after.is_some() || overloaded) {
+            (408 | 499, _) => Self::Cancelled,
+            (429, _) | (503 | 529, true) => Self::Throttled { retry_after },
+            (501 | 505, _) | (400..=499, _) => Self::ClientError,
+            (500..=599, _) => Self::Failed(Failure::Status),
+            _ => Self::Success,
+        }
+    }
+
     /// A short stable word for logs and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -98,5 +109,25 @@ impl Verdict {
             Self::Throttled { .. } => "throttled",
             Self::Failed(f) => f.as_str(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_mean_what_the_table_says() {
+        let bare = |status| Verdict::of_status(status, None, false);
+        assert_eq!([bare(200), bare(101), bare(304)], [Verdict::Success; 3]);
+        assert_eq!([bare(400), bare(404), bare(501), bare(505)], [Verdict::ClientError; 4]);
+        assert_eq!([bare(408), bare(499)], [Verdict::Cancelled; 2]);
+        assert_eq!([bare(500), bare(502), bare(503), bare(504)], [Verdict::Failed(Failure::Status); 4]);
+        let retry_after = Some(Duration::from_secs(7));
+        let asked = |status| Verdict::of_status(status, retry_after, false);
+        assert_eq!([asked(429), asked(503), asked(529)], [Verdict::Throttled { retry_after }; 3]);
+        assert_eq!(asked(500), Verdict::Failed(Failure::Status));
+        assert_eq!(Verdict::of_status(503, None, true), Verdict::Throttled { retry_after: None });
+        assert_eq!(bare(429), Verdict::Throttled { retry_after: None });
     }
 }

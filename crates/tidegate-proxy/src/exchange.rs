@@ -147,19 +147,6 @@ fn is_overloaded(first: &Frame<Bytes>) -> bool {
     first.data_ref().is_some_and(|data| data.windows(WORD.len()).any(|w| w.eq_ignore_ascii_case(WORD)))
 }
 
-/// What a status says by itself, by the table of notes/breaker.md, section 2.
-fn verdict(status: http::StatusCode, headers: &HeaderMap) -> Verdict {
-    let retry_after = headers.get(RETRY_AFTER).and_then(|v| v.to_str().ok()?.trim().parse().ok());
-    let retry_after = retry_after.map(Duration::from_secs);
-    match (status.as_u16(), retry_after) {
-        (408 | 499, _) => Verdict::Cancelled,
-        (429, _) | (503 | 529, Some(_)) => Verdict::Throttled { retry_after },
-        (501 | 505, _) | (400..=499, _) => Verdict::ClientError,
-        (500..=599, _) => Verdict::Failed(Failure::Status),
-        _ => Verdict::Success,
-    }
-}
-
 async fn attempt(core: &Core, pool: &PoolHandle, asked: &mut Asked, endpoint: EndpointId) -> Result<Begun, Miss> {
     let limit = pool.settings().timeouts.first_byte.unwrap_or(Duration::MAX / 4);
     match timeout(limit, begin(core, pool, asked, endpoint)).await {
@@ -182,12 +169,9 @@ async fn begin(core: &Core, pool: &PoolHandle, asked: &mut Asked, endpoint: Endp
     } else {
         None
     };
-    let says_overloaded = asks_body && first.as_ref().is_some_and(is_overloaded);
-    let verdict = if says_overloaded {
-        Verdict::Throttled { retry_after: None }
-    } else {
-        verdict(response.status(), response.headers())
-    };
+    let retry_after = response.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok()?.trim().parse().ok());
+    let overloaded = asks_body && first.as_ref().is_some_and(is_overloaded);
+    let verdict = Verdict::of_status(response.status().as_u16(), retry_after.map(Duration::from_secs), overloaded);
     Ok(Begun { upstream, response, first, verdict })
 }
 
@@ -270,23 +254,6 @@ fn client_fault(error: &hyper::Error) -> Option<Miss> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::{HeaderValue, StatusCode};
-
-    #[test]
-    fn statuses_mean_what_the_table_says() {
-        let mut throttled = HeaderMap::new();
-        throttled.insert("retry-after", HeaderValue::from_static("7"));
-        let none = HeaderMap::new();
-        let v = |code, headers| verdict(StatusCode::from_u16(code).unwrap(), headers);
-        assert_eq!(v(200, &none), Verdict::Success);
-        assert_eq!([v(400, &none), v(404, &none), v(501, &none)], [Verdict::ClientError; 3]);
-        assert_eq!(v(499, &none), Verdict::Cancelled);
-        assert_eq!(
-            [v(429, &throttled), v(503, &throttled)],
-            [Verdict::Throttled { retry_after: Some(Duration::from_secs(7)) }; 2]
-        );
-        assert_eq!([v(500, &none), v(502, &none), v(503, &none), v(504, &none)], [Verdict::Failed(Failure::Status); 4]);
-    }
 
     #[test]
     fn reasons_are_short_and_stable() {

@@ -13,7 +13,6 @@ pub mod report;
 pub mod saturation;
 pub mod scenario;
 pub mod tally;
-pub mod verdict;
 pub mod workload;
 
 pub use kernel::Kernel;

@@ -9,9 +9,8 @@ use tidegate_core::time::Instant;
 
 use super::queue::Due;
 use super::{Active, Kernel, is_retryable};
-use crate::engine::{Admission, Emission, Emitted, EngineModel as _, EngineRequest, Rejection, RequestId};
+use crate::engine::{Admission, Emission, Emitted, EngineModel as _, EngineRequest, RequestId};
 use crate::fault::FaultKind;
-use crate::verdict::verdict;
 
 impl Kernel<'_> {
     /// A request arrives at one of the gateways.
@@ -87,10 +86,9 @@ impl Kernel<'_> {
         let refusal = match e.fault.kind {
             FaultKind::Refuse => Some(Verdict::Failed(Failure::Connect)),
             FaultKind::Reset => Some(Verdict::Failed(Failure::Reset)),
-            _ => e
-                .fault
-                .rejects(&mut e.rng)
-                .map(|(status, retry_after)| verdict(&Rejection { status, code: "fault", retry_after })),
+            _ => {
+                e.fault.rejects(&mut e.rng).map(|(status, retry_after)| Verdict::of_status(status, retry_after, false))
+            }
         };
         let cut_at = e.fault.cuts(request.output_tokens, &mut e.rng);
         let refusal = match refusal {
@@ -102,7 +100,7 @@ impl Kernel<'_> {
                     (a.id, a.cut_at) = (Some(id), cut_at);
                     None
                 }
-                Admission::Rejected(r) => Some(verdict(&r)),
+                Admission::Rejected(r) => Some(Verdict::of_status(r.status, r.retry_after, r.code == "overloaded")),
             },
         };
         if let Some(v) = refusal {
