@@ -36,14 +36,22 @@ enum Command {
     Load(load::Args),
 }
 
+/// A reader that has seen enough and closed the pipe, such as `head`, is no failure of a command that only prints.
+fn quiet(result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
+    result.or_else(|error| match error.downcast_ref::<std::io::Error>() {
+        Some(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        _ => Err(error),
+    })
+}
+
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(args) => serve::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Check(args) => check::run(&args),
-        Command::Policies(args) => policies::run(&args),
-        Command::Schema(args) => schema::run(&args),
+        Command::Policies(args) => quiet(policies::run(&args)),
+        Command::Schema(args) => quiet(schema::run(&args)),
         Command::Replay(args) => replay::run(&args),
         Command::Engine(args) => engine::run(&args),
         Command::Load(args) => load::run(&args),
