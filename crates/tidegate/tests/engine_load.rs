@@ -185,6 +185,13 @@ fn faults_are_set_and_counts_read_at_the_control_address() {
     assert!(get(engine.control_address, "/fault").contains("\"kind\":\"none\""));
     let bad = ask(engine.control_address, &post("/fault", r#"{"kind":"slow","factor":0}"#));
     assert!(bad.starts_with("HTTP/1.1 400") && bad.contains("factor is 0"), "{bad}");
+    for (body, part) in [
+        (r#"{"kind":"slow","rate":0.5}"#, "rate has no meaning for kind \\\"slow\\\", which takes factor, for_s"),
+        (r#"{"kind":"cut","status":500}"#, "status has no meaning"),
+    ] {
+        let bad = ask(engine.control_address, &post("/fault", body));
+        assert!(bad.starts_with("HTTP/1.1 400") && bad.contains(part), "{bad}");
+    }
     let infer = get(engine.address, "/infer");
     assert!(["server_name", "response_time", "current_load"].iter().all(|k| infer.contains(k)), "{infer}");
     assert!(get(engine.control_address, "/stats").contains("\"completed\":1"));

@@ -29,6 +29,16 @@ pub enum Model {
   curl http://CONTROL/fault -d '{\"kind\":\"cut\",\"rate\":0.1,\"for_s\":30}'
   curl http://CONTROL/stats
 
+Faults, each with the fields it takes; for_s is how many seconds it lasts, for good without it:
+  none         nothing is wrong: ends a fault
+  refuse       connections are refused and existing ones closed
+  reset        connections, new and old, are reset
+  hang         connections are accepted, nothing is answered, streams freeze
+  slow         everything takes factor (default 4) times as long
+  status       a share rate (default 1) of the requests is answered with status (default 503), and retry_after_s if given
+  cut          a share rate (default 1) of the answers breaks off in the middle
+  no_progress  health checks are fine, no request makes progress
+
 Exit codes: 0 stopped by Ctrl-C, 1 failed, 2 wrong usage.")]
 pub struct Args {
     /// How it computes
@@ -37,9 +47,9 @@ pub struct Args {
     /// Parameters by name: a100-8b, h100-8b, half-a100 (llm); article, article-stale, article-herd (load)
     #[arg(long)]
     pub preset: Option<String>,
-    /// Time a request takes, seconds (fixed)
-    #[arg(long, default_value_t = 1.0)]
-    pub delay: f64,
+    /// Time a request takes, seconds (fixed) [default: 1]
+    #[arg(long)]
+    pub delay: Option<f64>,
     /// Requests served at a time; without it any number (fixed)
     #[arg(long)]
     pub slots: Option<u32>,
@@ -79,8 +89,13 @@ impl Args {
         if let Some(rate) = self.max_tokens_per_s {
             positive("--max-tokens-per-s", rate)?;
         }
-        if !(self.delay.is_finite() && self.delay >= 0.0) {
-            return Err(format!("--delay {} is out of range: 0 or more seconds", self.delay));
+        if let Some(delay) = self.delay.filter(|s| !(s.is_finite() && *s >= 0.0)) {
+            return Err(format!("--delay {delay} is out of range: 0 or more seconds"));
+        }
+        for (flag, value) in [("--slots", self.slots), ("--output-tokens", self.output_tokens)] {
+            if value == Some(0) {
+                return Err(format!("{flag} 0 is out of range: 1 or more"));
+            }
         }
         let mut config = Config::new(&self.name, self.spec()?);
         config.served_model.clone_from(&self.served_model);
@@ -88,16 +103,22 @@ impl Args {
         (config.address, config.control_address) = (self.address, self.control);
         config.max_tokens_per_s = self.max_tokens_per_s;
         if let Some(median) = self.output_tokens {
-            config.output.median = f64::from(median.max(1));
+            config.output.median = f64::from(median);
         }
         Ok(config)
     }
 
     fn spec(&self) -> Result<EngineSpec, String> {
         let preset = self.preset.as_deref();
+        for (flag, is_set) in [("--delay", self.delay.is_some()), ("--slots", self.slots.is_some())] {
+            if is_set && self.model != Model::Fixed {
+                return Err(format!("{flag} has a meaning for --model fixed only"));
+            }
+        }
         match (self.model, preset) {
             (Model::Fixed, None) => {
-                Ok(EngineSpec::Fixed(FixedParams { delay_s: self.delay, slots: self.slots, ..FixedParams::default() }))
+                let delay_s = self.delay.unwrap_or(1.0);
+                Ok(EngineSpec::Fixed(FixedParams { delay_s, slots: self.slots, ..FixedParams::default() }))
             }
             (Model::Fixed, Some(_)) => Err("--preset has no meaning for --model fixed; use --delay and --slots".into()),
             (Model::Load, None | Some("article")) => Ok(EngineSpec::Load(ArticleParams::default())),

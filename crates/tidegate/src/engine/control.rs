@@ -7,7 +7,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
-use tidegate_sim::fault::Fault;
+use tidegate_sim::fault::{Fault, FaultKind};
 
 use super::body::EngineBody;
 use super::openai::{error, respond};
@@ -42,12 +42,28 @@ fn fault(shared: &Shared) -> Value {
     value
 }
 
+/// The fault as it was sent; `Err` says what is wrong with it.
+fn read(body: &[u8]) -> Result<Fault, String> {
+    let fault: Fault = serde_json::from_slice(body).map_err(|e| e.to_string())?;
+    let sent: Value = serde_json::from_slice(body).map_err(|e| e.to_string())?;
+    let used: &[&str] = match fault.kind {
+        FaultKind::Slow => &["factor", "for_s"],
+        FaultKind::Status => &["status", "rate", "retry_after_s", "for_s"],
+        FaultKind::Cut => &["rate", "for_s"],
+        FaultKind::None | FaultKind::Refuse | FaultKind::Reset | FaultKind::Hang | FaultKind::NoProgress => &["for_s"],
+    };
+    let has_meaning = |name: &str| name == "kind" || used.contains(&name);
+    if let Some(name) = sent.as_object().and_then(|fields| fields.keys().find(|k| !has_meaning(k))) {
+        return Err(format!("{name} has no meaning for kind {}, which takes {}", sent["kind"], used.join(", ")));
+    }
+    fault.check().map(|()| fault)
+}
+
 async fn set_fault(shared: &Shared, request: Request<Incoming>) -> Response<EngineBody> {
     let Ok(body) = Limited::new(request.into_body(), LIMIT_BYTES).collect().await else {
         return error(StatusCode::BAD_REQUEST, "bad_body", "the body did not arrive whole");
     };
-    let parsed = serde_json::from_slice::<Fault>(&body.to_bytes()).map_err(|e| e.to_string());
-    match parsed.and_then(|fault| fault.check().map(|()| fault)) {
+    match read(&body.to_bytes()) {
         Ok(new) => {
             shared.set_fault(new).await;
             respond(StatusCode::OK, &fault(shared))
