@@ -14,6 +14,9 @@ use super::plan::{Lengths, MAX_REQUESTS, Pattern, Plan};
 /// Where recorded traces lie, seen from the repository's root.
 const TRACES: &str = "../shared/traces";
 
+/// Deviation of bursty gaps over their mean where none is given.
+const DEFAULT_CV: f64 = 4.0;
+
 /// How requests come in an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Process {
@@ -47,9 +50,9 @@ pub struct Args {
     /// Open loop: how they come
     #[arg(long, value_enum, default_value = "poisson")]
     pub arrivals: Process,
-    /// Open loop, bursty: deviation of the gaps over their mean
-    #[arg(long, default_value_t = 4.0)]
-    pub cv: f64,
+    /// Open loop, bursty: deviation of the gaps over their mean [default: 4]
+    #[arg(long)]
+    pub cv: Option<f64>,
     /// Open loop: for how long requests start, seconds
     #[arg(long, default_value_t = 10.0)]
     pub duration: f64,
@@ -126,7 +129,7 @@ impl Args {
     pub fn plan(&self) -> Result<(Plan, Option<String>), String> {
         for (flag, value) in [
             ("--rate", self.rate),
-            ("--cv", self.cv),
+            ("--cv", self.cv.unwrap_or(DEFAULT_CV)),
             ("--speed", self.speed),
             ("--timeout", self.timeout),
             ("--duration", self.duration),
@@ -134,6 +137,12 @@ impl Args {
             if !(value.is_finite() && value > 0.0) {
                 return Err(format!("{flag} {value} is out of range: above 0"));
             }
+        }
+        if self.cv.is_some() && (self.arrivals != Process::Bursty || self.clients.is_some() || self.trace.is_some()) {
+            return Err("--cv has a meaning for --arrivals bursty only".to_owned());
+        }
+        if self.max_in_flight == 0 {
+            return Err("--max-in-flight 0 is out of range: 1 or more".to_owned());
         }
         if self.rate * self.duration > MAX_REQUESTS as f64 {
             return Err(format!("--rate times --duration is more than {MAX_REQUESTS} requests"));
@@ -169,7 +178,7 @@ impl Args {
             let trace = self.cut(trace)?;
             return Ok((Pattern::Trace(trace), Some(label)));
         }
-        let (rate, cv) = (self.rate, self.cv);
+        let (rate, cv) = (self.rate, self.cv.unwrap_or(DEFAULT_CV));
         let arrivals = match self.arrivals {
             Process::Constant => Arrivals::Constant { rate },
             Process::Poisson => Arrivals::Poisson { rate },

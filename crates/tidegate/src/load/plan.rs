@@ -124,7 +124,13 @@ impl Plan {
     pub(super) fn authority(&self) -> anyhow::Result<&Authority> {
         let scheme = self.url.scheme_str().unwrap_or("http");
         anyhow::ensure!(scheme == "http", "{}: only http is supported, found {scheme}", self.url);
-        self.url.authority().ok_or_else(|| anyhow::anyhow!("{}: no host; example: http://127.0.0.1:8080", self.url))
+        let authority = self.url.authority();
+        let authority =
+            authority.ok_or_else(|| anyhow::anyhow!("{}: no host; example: http://127.0.0.1:8080", self.url))?;
+        let names_port = !authority.as_str().ends_with(authority.host());
+        let is_port = authority.port_u16().is_some_and(|port| port > 0);
+        anyhow::ensure!(is_port || !names_port, "{}: the port is a number from 1 to 65535", self.url);
+        Ok(authority)
     }
 
     /// Path of the requests, after the base URL's own.
