@@ -12,6 +12,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
+
 use crate::control::Control;
 use fleet::{Fleet, POLICIES, POLICY_HEADER};
 use http::{HeaderName, HeaderValue};
@@ -38,10 +40,10 @@ pub(crate) struct Args {
     #[arg(long)]
     print_config: bool,
     /// Requests per second; the slowest engine can just keep up with a third of the default
-    #[arg(long, value_name = "RATE", default_value_t = 15.0, value_parser = positive)]
+    #[arg(long, value_name = "RATE", default_value_t = 15.0, value_parser = rate)]
     rate: f64,
     /// Seconds of load per policy
-    #[arg(long, value_name = "SECONDS", default_value_t = 14.0, value_parser = positive)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 14.0, value_parser = seconds)]
     seconds: f64,
     /// Seed of the arrivals
     #[arg(long, default_value_t = 1)]
@@ -54,11 +56,17 @@ pub(crate) struct Args {
     admin: SocketAddr,
 }
 
-fn positive(text: &str) -> Result<f64, String> {
-    text.parse()
-        .ok()
-        .filter(|v: &f64| *v > 0.0 && v.is_finite())
-        .ok_or_else(|| "a number above 0, such as 15".to_owned())
+fn rate(text: &str) -> Result<f64, String> {
+    positive(text, 1000.0)
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    positive(text, 3600.0)
+}
+
+fn positive(text: &str, max: f64) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|v: &f64| *v > 0.0 && *v <= max);
+    value.ok_or_else(|| format!("a number above 0, at most {max}, such as 15"))
 }
 
 /// Runs the command.
@@ -78,10 +86,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// The address if it can be listened on, else one of the ports behind it, else one the system gives.
 fn free(wanted: SocketAddr) -> anyhow::Result<SocketAddr> {
-    let behind = (0..20).filter_map(|n| Some(SocketAddr::new(wanted.ip(), wanted.port().checked_add(n)?)));
+    let behind = (1..20).filter_map(|n| Some(SocketAddr::new(wanted.ip(), wanted.port().checked_add(n)?)));
     let mut candidates = behind.chain([SocketAddr::new(wanted.ip(), 0)]);
+    let first = match std::net::TcpListener::bind(wanted) {
+        Ok(listener) => return Ok(listener.local_addr()?),
+        Err(error) => error,
+    };
     let bound = candidates.find_map(|a| std::net::TcpListener::bind(a).ok());
-    Ok(bound.ok_or_else(|| anyhow::anyhow!("cannot listen on {wanted}"))?.local_addr()?)
+    let bound = bound.ok_or(first).with_context(|| format!("cannot listen on {wanted}"))?;
+    Ok(bound.local_addr()?)
 }
 
 async fn demo(args: &Args, config: &Config, fleet: Arc<Fleet>) -> anyhow::Result<ExitCode> {
@@ -92,13 +105,17 @@ async fn demo(args: &Args, config: &Config, fleet: Arc<Fleet>) -> anyhow::Result
     let mut err = std::io::stderr();
     writeln!(err, "three engines ({}), one gateway at {url}, live page at {page}", names(&fleet))?;
     let mut reports = Vec::new();
+    let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
     for policy in POLICIES {
         let report = tokio::select! {
-            report = compare(args, &url, policy) => report?,
-            done = tokio::signal::ctrl_c() => {
+            // First, so that Ctrl-C is listened for before anything is said of the policy.
+            biased;
+            done = &mut interrupt => {
                 done?;
+                writeln!(err, "stopped")?;
                 return Ok(ExitCode::from(1));
             }
+            report = compare(args, &url, policy) => report?,
         };
         reports.push(Report { endpoints: named(&fleet, &report), ..report });
     }
@@ -147,7 +164,12 @@ fn plan(args: &Args, url: &str, policy: &str) -> anyhow::Result<Plan> {
 async fn compare(args: &Args, url: &str, policy: &str) -> anyhow::Result<Report> {
     let plan = plan(args, url, policy)?;
     let progress = Arc::new(Progress::default());
-    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
+    let bar = if std::io::stderr().is_terminal() {
+        ProgressBar::new(0)
+    } else {
+        writeln!(std::io::stderr(), "{policy}: {} s of load", args.seconds)?;
+        ProgressBar::hidden()
+    };
     bar.set_style(ProgressStyle::with_template("{prefix:>20} {bar:32} {pos}/{len} {msg}")?);
     bar.set_prefix(policy.to_owned());
     let for_plan = Arc::clone(&progress);
