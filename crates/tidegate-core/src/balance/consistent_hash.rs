@@ -34,7 +34,7 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
     params: &[
         Param {
             name: "key",
-            summary: "where the key is found in a request",
+            summary: "where the key is found in a request; the tenant is the holder of the API key, prompt is blind to case and spacing",
             unit: "",
             kind: ParamKind::Key,
             default: Value::Off,
