@@ -27,7 +27,8 @@ fn is_answered(text: &str) -> Result<(), TestCaseError> {
         let length = p.excerpt.chars().count();
         prop_assert!(p.line >= 1 && p.line <= lines.len().max(1), "{shown}");
         prop_assert!(!shown.contains('\u{1b}') && !shown.contains('\0'), "{shown}");
-        prop_assert!(p.column > p.caret && p.caret <= length && length <= 166, "{shown}");
+        // The three dots of a cut may stand for fewer than three characters.
+        prop_assert!(p.column + 3 > p.caret && p.caret <= length && length <= 166, "{shown}");
         prop_assert!(!p.found.is_empty() && !p.allowed.is_empty(), "{shown}");
     }
     Ok(())
