@@ -72,6 +72,20 @@ fn a_user_s_own_trace_and_fleet() {
 }
 
 #[test]
+fn a_trace_with_times_since_1970_is_the_same_trace() {
+    let fleet = scratch("epoch-fleet.yaml", "fleet: [{ count: 2, fixed: { delay: 100ms, slots: 1 } }]\n");
+    let run = |first: u64| {
+        let lines: String = (0..100).map(|i| format!("{},100,10\n", first + i * 70)).collect();
+        let trace = scratch("epoch.csv", &format!("t_ms,input_tokens,output_tokens\n{lines}"));
+        let (trace, fleet) = (trace.to_str().unwrap().to_owned(), fleet.to_str().unwrap().to_owned());
+        let out = sim(&["--trace", &trace, "--fleet", &fleet, "--load", "60%", "--json", "--policy", "adaptive"]);
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        out.stdout
+    };
+    assert!(run(0) == run(1_700_000_000_000));
+}
+
+#[test]
 fn what_is_wrong_is_said_and_the_exit_code_is_two() {
     let fleet = scratch("bad.yaml", "fleet: [{ fixed: { delay: 1 parsec } }]\nworkload: { arrivals: { rate: 1 } }\n");
     for (args, part) in [

@@ -4,7 +4,7 @@
 //!
 //! | column | meaning |
 //! |---|---|
-//! | `t_ms` or `t_s` | arrival after the trace's start, milliseconds or seconds; never decreasing |
+//! | `t_ms` or `t_s` | when it came, milliseconds or seconds; never decreasing. The first may be any, such as the time since 1970: it is 0 |
 //! | `input_tokens`, `output_tokens` | lengths; the output is what happened, never shown to a policy |
 //! | `client` | optional: who asked, a number |
 //! | `block512_ids` | optional: ids of the prompt's blocks of 512 tokens, `7` or `0-13`, separated by blanks |
@@ -73,9 +73,10 @@ impl Trace {
         let output = table.required("output_tokens")?;
         let (client, blocks) = (table.column("client"), table.column("block512_ids"));
         let mut requests: Vec<TraceRequest> = Vec::new();
+        let (mut first, mut last) = (None, 0.0);
         for row in table.rows() {
-            let at = duration_from_secs(row.number(time)? * scale);
-            if requests.last().is_some_and(|last| last.at > at) {
+            let number = row.number(time)?;
+            if number < last {
                 return Err(
                     row.error(format!("time {} is before the line above; sort the trace by time", row.text(time)))
                 );
@@ -83,8 +84,9 @@ impl Trace {
             if requests.len() >= MAX_REQUESTS {
                 return Err(row.error(format!("more than {MAX_REQUESTS} requests")));
             }
+            last = number;
             requests.push(TraceRequest {
-                at,
+                at: duration_from_secs((number - *first.get_or_insert(number)) * scale),
                 prompt_tokens: row.count(input)?,
                 output_tokens: row.count(output)?,
                 client: client.map_or(Ok(0), |c| row.count(c))?,
@@ -132,12 +134,13 @@ pub fn read_lengths(text: &str) -> Result<Vec<(u32, u32)>, TraceError> {
     table.rows().map(|row| Ok((row.count(input)?, row.count(output)?))).collect()
 }
 
-/// Reads a rate profile: `(seconds, requests per second)` of the column `name`, leaving out rows where it is empty.
+/// Reads a rate profile: `(seconds after the first line, requests per second)` of the column `name`, leaving out rows where it is empty.
 pub fn read_rates(text: &str, name: &str) -> Result<Vec<(f64, f64)>, TraceError> {
     let table = Table::new(text)?;
     let (time, rate) = (table.required("t_s")?, table.required(name)?);
+    let first = table.rows().next().map_or(Ok(0.0), |row| row.number(time))?;
     let filled = table.rows().filter(|row| !row.text(rate).is_empty());
-    filled.map(|row| Ok((row.number(time)?, row.number(rate)?))).collect()
+    filled.map(|row| Ok((row.number(time)? - first, row.number(rate)?))).collect()
 }
 
 /// A CSV without quotes: none of the traces has any.
@@ -246,6 +249,20 @@ mod tests {
         assert!(error("t_ms,input_tokens,output_tokens\n5,1\n").starts_with("line 2: column 3: found \"\""));
         let e = error("t_ms,input_tokens,output_tokens,block512_ids\n5,1,1,9-2\n");
         assert!(e.contains("expected ids"), "{e}");
+    }
+
+    #[test]
+    fn times_count_from_the_first() {
+        let shifted =
+            "t_ms,input_tokens,output_tokens\n1700000000000,374,44\n1700000004315,396,109\n1700000004542,879,55\n";
+        assert_eq!(Trace::read(shifted).unwrap(), Trace::read(AZURE).unwrap());
+        let seconds = Trace::read("t_s,input_tokens,output_tokens\n1700000000.5,1,1\n1700000002.75,1,1\n").unwrap();
+        assert_eq!(seconds.span(), Duration::from_millis(2250));
+        let e = Trace::read("t_ms,input_tokens,output_tokens\n1700000000000,1,1\n5,1,1\n").unwrap_err();
+        assert!(e.to_string().starts_with("line 3: time 5 is before"), "{e}");
+        let rates = "t_s,a_rps,b_rps\n1700000000,1,\n1700000600,2,3\n";
+        assert_eq!(read_rates(rates, "a_rps").unwrap(), [(0.0, 1.0), (600.0, 2.0)]);
+        assert_eq!(read_rates(rates, "b_rps").unwrap(), [(600.0, 3.0)], "columns of one file stay in step");
     }
 
     #[test]
