@@ -19,7 +19,7 @@ use outage::Planned;
 use pool::{Contender, PoolSettings};
 use workload::Workload;
 
-pub use resolve::{Cell, ReadFile, Row};
+pub use resolve::{Cell, ReadFile, Row, Unread};
 
 /// A scenario as written.
 #[derive(Clone, Debug)]

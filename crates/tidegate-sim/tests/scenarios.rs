@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use tidegate_sim::batch::{Seeds, run};
 use tidegate_sim::report::{Report, report, report_json};
-use tidegate_sim::scenario::{Cell, Row, Scenario};
+use tidegate_sim::scenario::{Cell, Row, Scenario, Unread};
 
 const ALL: [&str; 7] =
     ["article", "article-stale", "article-herd", "three-servers", "two-servers", "azure-conv", "azure-code"];
@@ -33,8 +33,8 @@ fn parse(name: &str, text: &str) -> Scenario {
 }
 
 /// Without the recorded traces, so that results do not depend on whether they are there.
-fn no_traces(_: &str) -> Result<String, String> {
-    Err("not here".into())
+fn no_traces(_: &str) -> Result<String, Unread> {
+    Err(Unread::Absent("not here".into()))
 }
 
 fn reports(cells: &[Cell], rows: &[Row], seeds: u32, threads: usize) -> Vec<Report> {
@@ -174,6 +174,14 @@ fn faults_of_a_scenario_happen() {
         "fleet: [{ fixed: { delay: 1s } }]\nworkload: { arrivals: { rate: 1 } }\nfaults: [{ endpoint: x, kind: hang }]\n",
     );
     assert!(unknown.cells(&no_traces).unwrap_err().contains("no endpoint x; there are engine"));
+}
+
+/// A stand-in takes the place of a trace that is absent, not of one that is broken.
+#[test]
+fn a_broken_trace_is_said_even_where_a_stand_in_is_named() {
+    let broken = |_: &str| Err(Unread::Unusable("line 3: not UTF-8".to_owned()));
+    let error = parse("azure-conv", &text("azure-conv")).cells(&broken).unwrap_err();
+    assert_eq!(error, "azure2023_conv.csv: line 3: not UTF-8");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use tidegate_config::Problem;
 use tidegate_sim::batch::{self, Seeds};
 use tidegate_sim::kernel::Kernel;
 use tidegate_sim::report::{Report, report, report_json};
-use tidegate_sim::scenario::{Cell, Row, Scenario};
+use tidegate_sim::scenario::{Cell, Row, Scenario, Unread};
 
 mod html;
 mod table;
@@ -190,7 +190,16 @@ fn refused(problems: &[Problem]) -> Refused {
 }
 
 fn read(path: &Path) -> Result<String, Refused> {
-    std::fs::read_to_string(path).map_err(|e| Refused(format!("tidegate sim: {}: {e}", path.display())))
+    let text = std::fs::read(path).map_err(|e| e.to_string()).and_then(utf8);
+    text.map_err(|e| Refused(format!("tidegate sim: {}: {e}", path.display())))
+}
+
+/// The text of a file, or the line that is none.
+fn utf8(bytes: Vec<u8>) -> Result<String, String> {
+    String::from_utf8(bytes).map_err(|e| {
+        let good = e.as_bytes().iter().take(e.utf8_error().valid_up_to());
+        format!("line {}: not UTF-8", good.filter(|b| **b == b'\n').count() + 1)
+    })
 }
 
 /// The name of a report: the file's, without its ending.
@@ -199,10 +208,15 @@ fn stem(path: &Path) -> String {
 }
 
 /// The text of a trace: as named, else among the recorded ones.
-fn read_trace(name: &str) -> Result<String, String> {
-    std::fs::read_to_string(name)
-        .or_else(|_| std::fs::read_to_string(Path::new(TRACES).join(name)))
-        .map_err(|e| format!("{e} (also looked in {TRACES})"))
+fn read_trace(name: &str) -> Result<String, Unread> {
+    for path in [PathBuf::from(name), Path::new(TRACES).join(name)] {
+        match std::fs::read(path) {
+            Ok(bytes) => return utf8(bytes).map_err(Unread::Unusable),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(Unread::Unusable(e.to_string())),
+        }
+    }
+    Err(Unread::Absent(format!("no such file (also looked in {TRACES})")))
 }
 
 /// Runs everything, with a bar where somebody watches.

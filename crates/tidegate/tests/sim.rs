@@ -15,7 +15,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn scratch(name: &str, content: &str) -> PathBuf {
+fn scratch(name: &str, content: impl AsRef<[u8]>) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::write(&path, content).unwrap();
     path
@@ -58,7 +58,7 @@ fn rows_and_variants_can_be_picked_and_are_shown_as_a_table() {
 #[test]
 fn a_user_s_own_trace_and_fleet() {
     let trace: String = (0..200).map(|i| format!("{},{},{}\n", i * 20, 200 + i, 20 + i % 7)).collect();
-    let trace = scratch("trace.csv", &format!("t_ms,input_tokens,output_tokens\n{trace}"));
+    let trace = scratch("trace.csv", format!("t_ms,input_tokens,output_tokens\n{trace}"));
     let fleet = scratch(
         "fleet.yaml",
         "fleet: [{ count: 2, llm: { preset: a100-8b } }, { name: h, llm: { preset: h100-8b } }]\n",
@@ -76,13 +76,28 @@ fn a_trace_with_times_since_1970_is_the_same_trace() {
     let fleet = scratch("epoch-fleet.yaml", "fleet: [{ count: 2, fixed: { delay: 100ms, slots: 1 } }]\n");
     let run = |first: u64| {
         let lines: String = (0..100).map(|i| format!("{},100,10\n", first + i * 70)).collect();
-        let trace = scratch("epoch.csv", &format!("t_ms,input_tokens,output_tokens\n{lines}"));
+        let trace = scratch("epoch.csv", format!("t_ms,input_tokens,output_tokens\n{lines}"));
         let (trace, fleet) = (trace.to_str().unwrap().to_owned(), fleet.to_str().unwrap().to_owned());
         let out = sim(&["--trace", &trace, "--fleet", &fleet, "--load", "60%", "--json", "--policy", "adaptive"]);
         assert!(out.status.success(), "{}", text(&out.stderr));
         out.stdout
     };
     assert!(run(0) == run(1_700_000_000_000));
+}
+
+#[test]
+fn a_trace_that_is_no_text_is_another_thing_than_one_that_is_absent() {
+    let fleet = scratch("text-fleet.yaml", "fleet: [{ fixed: { delay: 1s } }]\n");
+    let broken = scratch("latin1.csv", b"t_ms,input_tokens,output_tokens\n0,1,1\n5,\xe9,1\n");
+    let error = |trace: &str| {
+        let out = sim(&["--trace", trace, "--fleet", fleet.to_str().unwrap()]);
+        assert_eq!(out.status.code(), Some(2));
+        text(&out.stderr)
+    };
+    let said = error(broken.to_str().unwrap());
+    assert!(said.contains("latin1.csv: line 3: not UTF-8") && !said.contains("also looked"), "{said}");
+    let said = error("nowhere.csv");
+    assert!(said.contains("nowhere.csv: no such file (also looked in ../shared/traces)"), "{said}");
 }
 
 #[test]

@@ -17,7 +17,16 @@ use crate::workload::synthetic::Synthetic;
 use crate::workload::{Trace, request_log};
 
 /// Reads the text of a file.
-pub type ReadFile<'a> = dyn Fn(&str) -> Result<String, String> + 'a;
+pub type ReadFile<'a> = dyn Fn(&str) -> Result<String, Unread> + 'a;
+
+/// Why there is no text of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// It is not there: a stand-in may take its place.
+    Absent(String),
+    /// It is there and cannot be used; no stand-in hides that.
+    Unusable(String),
+}
 
 /// A fleet under a load, with its name.
 #[derive(Clone, Debug)]
@@ -160,9 +169,11 @@ fn load(usage: &TraceUse, read: &ReadFile<'_>) -> Result<(Arc<[Shot]>, String), 
             let trace = if request_log::is_log(&text) { request_log::read(&text) } else { Trace::read(&text) };
             (trace.map_err(|e| format!("{}: {e}", usage.file))?, usage.file.clone())
         }
+        (Err(Unread::Unusable(why)), _) | (Err(Unread::Absent(why)), None) => {
+            return Err(format!("{}: {why}", usage.file));
+        }
         (Err(_), Some("code")) => (Synthetic::code().trace(1), format!("{} (synthetic stand-in)", usage.file)),
         (Err(_), Some(_)) => (Synthetic::conversation().trace(1), format!("{} (synthetic stand-in)", usage.file)),
-        (Err(e), None) => return Err(format!("{}: {e}", usage.file)),
     };
     let trace = if usage.length.is_some() { trace.window(Duration::ZERO, usage.length) } else { trace };
     let shot = |r: &crate::workload::TraceRequest| Shot {
