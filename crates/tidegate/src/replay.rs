@@ -11,7 +11,8 @@ use tidegate_telemetry::replay;
 /// Take every decision of a journal again and compare
 ///
 /// A gateway with `journal: { folder: ... }` in its config writes one file per pool. The replay feeds the recorded inputs to the same code;
-/// every decision must come out the same. Exit code 0 if all did, 1 if one did not.
+/// every decision must come out the same. Exit code 0 if all in it did, 1 if one did not or it is no journal. A last line that was
+/// cut off in writing is said and left out.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  tidegate replay /var/lib/tidegate/journal/chat.jsonl\n  tidegate replay chat.jsonl --json"
@@ -37,7 +38,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let value = json!({
             "tool_version": env!("CARGO_PKG_VERSION"), "command": "replay", "pool": result.settings.pool,
             "recorded_by": result.settings.tidegate, "inputs": result.inputs, "decisions": result.decisions,
-            "covers_s": result.covers_s, "identical": mismatch.is_none(), "mismatch": mismatch,
+            "covers_s": result.covers_s, "cut": result.cut, "identical": mismatch.is_none(), "mismatch": mismatch,
         });
         writeln!(out, "{value}")?;
     } else {
@@ -46,7 +47,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "pool {}: {} inputs over {:.1} s, {} decisions taken again",
             result.settings.pool, result.inputs, result.covers_s, result.decisions
         )?;
+        if result.cut {
+            writeln!(out, "the last line is cut off: the journal ends there")?;
+        }
         match &result.mismatch {
+            None if result.decisions == 0 => writeln!(out, "no decision in it")?,
             None => writeln!(out, "all identical")?,
             Some(m) => writeln!(
                 out,

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,5 +96,37 @@ fn every_decision_of_a_live_run_can_be_taken_again() {
         assert_eq!(again.mismatch, None, "{policy}");
         assert!(again.decisions >= 60, "{policy}: {} decisions", again.decisions);
     }
+    what_is_cut_or_broken_is_said(&folder);
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The command on a journal of that run: whole, cut off, without a decision, and with a line that is none.
+fn what_is_cut_or_broken_is_said(folder: &Path) {
+    let whole = std::fs::read(folder.join("p0.jsonl")).unwrap();
+    let ends: Vec<usize> = whole.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(at, _)| at + 1).collect();
+    let run = |journal: &[u8], args: &[&str]| {
+        let file = folder.join("edited.jsonl");
+        std::fs::write(&file, journal).unwrap();
+        let out = Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("replay").arg(&file).args(args).output().unwrap();
+        let said = [out.stdout, out.stderr].concat();
+        (out.status.code(), String::from_utf8(said).unwrap())
+    };
+    let (code, said) = run(&whole, &[]);
+    assert!(code == Some(0) && said.ends_with("all identical\n") && !said.contains("cut"), "{said}");
+    let cut = &whole[..ends[ends.len() - 2] + 5];
+    let (code, said) = run(cut, &[]);
+    assert_eq!(code, Some(0));
+    assert!(said.ends_with("the last line is cut off: the journal ends there\nall identical\n"), "{said}");
+    for (journal, expected) in [(cut, "\"cut\":true"), (&*whole, "\"cut\":false")] {
+        let (code, said) = run(journal, &["--json"]);
+        assert!(code == Some(0) && said.contains(expected) && said.contains("\"identical\":true"), "{said}");
+    }
+    let (code, said) = run(&whole[..ends[0]], &[]);
+    assert!(code == Some(0) && said.ends_with("no decision in it\n") && !said.contains("identical"), "{said}");
+    let broken = [&whole[..ends[2]], b"{\"t\": x}\n", &whole[ends[2]..]].concat();
+    let (code, said) = run(&broken, &[]);
+    assert_ne!(code, Some(0));
+    assert!(said.contains("line 4: column ") && said.matches("line ").count() == 1, "{said}");
+    let (_, said) = run(b"", &[]);
+    assert!(said.contains("line 1: not the first line of a journal: the file is empty"), "{said}");
 }

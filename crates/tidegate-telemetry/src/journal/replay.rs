@@ -24,6 +24,8 @@ pub struct Replay {
     pub mismatch: Option<Mismatch>,
     /// Seconds of the pool's time that the journal covers.
     pub covers_s: f64,
+    /// Whether the last line was cut off in writing; it is left out.
+    pub cut: bool,
 }
 
 /// A decision that came out otherwise.
@@ -67,21 +69,25 @@ impl std::error::Error for ReplayError {}
 /// # Errors
 /// If the file cannot be read or is no journal of this version.
 pub fn replay(journal: impl BufRead) -> Result<Replay, ReplayError> {
-    let mut lines = journal.lines().enumerate().map(|(n, line)| (n as u64 + 1, line)).peekable();
-    let first = lines.next().map_or(Ok(String::new()), |(_, line)| line).map_err(ReplayError::Read)?;
+    let mut lines = Lines { journal, text: Vec::new(), read: 0 };
     let wrong = |line, message: String| ReplayError::Line { line, message };
-    let settings: Settings =
-        serde_json::from_str(&first).map_err(|e| wrong(1, format!("not the first line of a journal: {e}")))?;
+    let first = lines.advance()?.map_or(Ok(None), |text| serde_json::from_slice(text).map(Some));
+    let settings: Settings = first
+        .map_err(|e| wrong(1, format!("not the first line of a journal: {}", in_line(&e))))?
+        .ok_or_else(|| wrong(1, "not the first line of a journal: the file is empty".to_owned()))?;
     let pool = Pool::new(settings.core().map_err(|m| wrong(1, m))?, settings.checked, settings.seed);
     let mut again = Again { pool, tickets: HashMap::new(), decisions: 0 };
-    let mut result = Replay { settings, inputs: 0, decisions: 0, mismatch: None, covers_s: 0.0 };
+    let mut result = Replay { settings, inputs: 0, decisions: 0, mismatch: None, covers_s: 0.0, cut: false };
     let mut began = None;
-    while let Some((n, line)) = lines.next() {
-        let text = line.map_err(ReplayError::Read)?;
-        let line: Line<'_> = match serde_json::from_str(&text) {
+    while lines.advance()?.is_some() {
+        let n = lines.read;
+        let line: Line<'_> = match serde_json::from_slice(&lines.text) {
             Ok(line) => line,
-            Err(_) if lines.peek().is_none() => break,
-            Err(e) => return Err(wrong(n, e.to_string())),
+            Err(_) if lines.is_open() => {
+                result.cut = true;
+                break;
+            }
+            Err(e) => return Err(wrong(n, in_line(&e))),
         };
         let now = Instant::from_nanos(line.t);
         result.covers_s = now.secs_since(*began.get_or_insert(now));
@@ -93,6 +99,36 @@ pub fn replay(journal: impl BufRead) -> Result<Replay, ReplayError> {
         }
     }
     Ok(result)
+}
+
+/// The lines of a journal, with their number. Bytes and not text: a line may be cut off inside a character.
+struct Lines<R> {
+    journal: R,
+    text: Vec<u8>,
+    read: u64,
+}
+
+impl<R: BufRead> Lines<R> {
+    fn advance(&mut self) -> Result<Option<&[u8]>, ReplayError> {
+        self.text.clear();
+        let found = self.journal.read_until(b'\n', &mut self.text).map_err(ReplayError::Read)?;
+        self.read += 1;
+        Ok((found > 0).then_some(&*self.text))
+    }
+
+    /// Whether the line at hand has no end: the writer did not get that far.
+    fn is_open(&self) -> bool {
+        self.text.last() != Some(&b'\n')
+    }
+}
+
+/// An error of the parser within one line: its own line number, always 1, would stand beside the journal's.
+fn in_line(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.strip_suffix(&format!(" at line {} column {}", error.line(), error.column())) {
+        Some(what) => format!("column {}: {what}", error.column()),
+        None => text,
+    }
 }
 
 struct Again {
