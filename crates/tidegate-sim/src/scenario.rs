@@ -4,6 +4,7 @@
 //! is data until [`Scenario::cells`] resolves it: traces are read by a function the caller passes, so this crate opens no file.
 
 pub mod fleet;
+mod names;
 pub mod outage;
 pub mod pool;
 mod resolve;
@@ -247,7 +248,15 @@ impl Scenario {
         source_name: &str,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<(Self, Vec<Problem>), Vec<Problem>> {
-        parse_as(text, source_name, env)
+        let found = parse_as(text, source_name, env);
+        let names = names::problems(text, source_name, env);
+        if names.is_empty() {
+            return found;
+        }
+        let mut problems = found.map_or_else(|problems| problems, |(_, warnings)| warnings);
+        problems.extend(names);
+        problems.sort_by_key(|p| (p.line, p.column));
+        Err(problems)
     }
 
     /// The reference page of scenario files, in Markdown.
