@@ -196,9 +196,18 @@ fn the_report_has_the_keys_that_programs_read() {
     let run = &json["runs"][1];
     assert_eq!((&run["variant"], &run["seeds"]), (&"queue".into(), &2.into()));
     let row = &run["policies"][0];
-    for key in
-        ["name", "requests", "mean_latency_s", "p50_s", "p99_s", "success", "se_latency_s", "se_success", "imbalance"]
-    {
+    for key in [
+        "name",
+        "requests",
+        "mean_latency_s",
+        "p50_s",
+        "p99_s",
+        "success",
+        "se_latency_s",
+        "se_success",
+        "imbalance",
+        "retries",
+    ] {
         assert!(!row[key].is_null(), "{key}");
     }
     assert!(row.get("mean_ttft_s").is_none() && row.get("goodput").is_none(), "nothing to say without streams");

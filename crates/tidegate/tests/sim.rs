@@ -101,6 +101,21 @@ fn a_trace_that_is_no_text_is_another_thing_than_one_that_is_absent() {
 }
 
 #[test]
+fn shares_are_shown_for_four_endpoints_and_said_to_be_left_out_for_more() {
+    let run = |count: u32| {
+        let fleet = format!("fleet: [{{ count: {count}, fixed: {{ delay: 10ms }} }}]\n");
+        let scenario = scratch(&format!("shares-{count}.yaml"), fleet + "workload: { arrivals: { rate: 20 } }\n");
+        let out = sim(&[scenario.to_str().unwrap(), "--seeds", "1", "--policy", "random"]);
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        text(&out.stdout)
+    };
+    let four = run(4);
+    assert!(four.contains("share %") && !four.contains("not shown"), "{four}");
+    let five = run(5);
+    assert!(!five.contains("share %") && five.contains("shares of 5 endpoints are not shown"), "{five}");
+}
+
+#[test]
 fn what_is_wrong_is_said_and_the_exit_code_is_two() {
     let fleet = scratch("bad.yaml", "fleet: [{ fixed: { delay: 1 parsec } }]\nworkload: { arrivals: { rate: 1 } }\n");
     for (args, part) in [

@@ -63,6 +63,7 @@ fn line(l: &Line, endpoints: &[String]) -> Value {
     object.mean("success", "se_success", l.success);
     object.number("goodput", l.goodput);
     object.number("imbalance", Some(l.imbalance));
+    object.put("retries", Some(json!(l.retries)));
     let share: Map<String, Value> = endpoints.iter().cloned().zip(l.shares.iter().map(|s| json!(s))).collect();
     object.put("share", Some(share.into()));
     object.0.into()

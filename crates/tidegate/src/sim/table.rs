@@ -24,6 +24,13 @@ pub(super) fn report(scenario: &str, r: &Report) -> String {
         let _ = write!(out, ", saturation {rps:.2} requests/s");
     }
     let _ = write!(out, "\n{}\n", policies(r));
+    if r.endpoints.len() > MOST_SHARES {
+        let _ = writeln!(
+            out,
+            "shares of {} endpoints are not shown, at most {MOST_SHARES} are: see --json",
+            r.endpoints.len()
+        );
+    }
     if !r.paired.is_empty() && r.seeds > 1 {
         let _ = writeln!(out, "{}", pairs(r));
     }
