@@ -15,7 +15,7 @@ pub struct Load {
     pub status: StatusSource,
     /// Age from which a report counts for nothing.
     pub max_age: Duration,
-    /// Load (0..1) that one request adds, for own credit between reports; `None` takes 1/`max_in_flight`.
+    /// Load (0..1) that one request adds, for own credit between reports; `None` learns it.
     pub per_request: Option<f64>,
 }
 
@@ -96,7 +96,7 @@ impl Section for Load {
             Key {
                 name: "per_request",
                 kind: Kind::Fraction { min: 0.000_001, max: 1.0, word: None },
-                absent: Absent::Means("1/max_in_flight, else 0.01"),
+                absent: Absent::Means("learned from the reports, beginning at 1/max_in_flight, else 0.01"),
                 summary: "Load that one request adds, counted until the next report.",
                 example: "0.02",
             },

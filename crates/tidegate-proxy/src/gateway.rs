@@ -153,6 +153,9 @@ impl Gateway {
     /// # Errors
     /// If an address cannot be listened on, or a thread cannot be started.
     pub fn start(config: &Config, sink: Arc<dyn Sink>) -> Result<Self, StartError> {
+        // First: a second gateway on the same addresses must end here, before it touches the journals of the one that runs.
+        let threads = config.thread_count();
+        let (addresses, bound) = bind_all(config, threads)?;
         let clock = Clock::start();
         let seed = random_seed();
         let pools: Vec<Arc<PoolHandle>> = config
@@ -168,8 +171,6 @@ impl Gateway {
         let named = |name: &str| pools.iter().find(|p| &*p.name == name).map(Arc::clone);
         let routes = config.routes.iter().filter_map(|r| Some((r.matches.clone(), named(&r.pool)?))).collect();
         let shared = Arc::new(Shared { pools: pools.clone(), routes, limits: config.limits, clock, sink });
-        let threads = config.thread_count();
-        let (addresses, bound) = bind_all(config, threads)?;
         let (stop, stopped) = watch::channel(false);
         let (alive, all_gone) = mpsc::channel(1);
         let mut handles = Vec::new();

@@ -189,6 +189,32 @@ async fn a_port_that_is_taken_is_named() {
 }
 
 #[tokio::test]
+async fn a_second_gateway_on_the_same_port_leaves_the_journal_alone() {
+    let folder = std::env::temp_dir().join(format!("tidegate-second-{}", std::process::id()));
+    let endpoint = Scripted::answering("e", "ok").await;
+    let journal = format!("journal: {{ folder: '{}' }}", folder.display());
+    let t = Running::with(&[endpoint.url()], "policy: round_robin", &journal);
+    let mut client = t.client().await;
+    for _ in 0..20 {
+        client.get("/", "").await;
+        client.reply().await;
+    }
+    let address = t.gateway.addresses()[0];
+    let text = format!(
+        "listeners: [{{ address: '{address}' }}]\nadmin: off\n{journal}\npools: {{ p: {{ endpoints: [{{ url: '{}' }}] }} }}",
+        endpoint.url()
+    );
+    let (config, _) = tidegate_config::Config::parse(&text, "test", &|_| None).unwrap();
+    tidegate_proxy::Gateway::start(&config, Arc::new(common::Records::default())).unwrap_err();
+    drop(client);
+    assert!(t.gateway.stop(tidegate_testkit::PATIENCE).await);
+    let file = std::fs::File::open(folder.join("p.jsonl")).unwrap();
+    let again = tidegate_telemetry::replay(std::io::BufReader::new(file)).unwrap();
+    assert_eq!((again.decisions, again.mismatch), (20, None));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[tokio::test]
 async fn in_flight_returns_to_zero_whatever_happens() {
     let endpoint = Scripted::start(|mut c| async move {
         let n = c.number;

@@ -11,10 +11,12 @@
 //! fewest in flight, then chance. All endpoints are priced, as own credit (the work sent and not yet begun) prevents the herd; over 64,
 //! 32 drawn at random. A new or returned endpoint gets one request at a time until its first answer: a dead engine looks idle.
 //!
-//! Where the pool reports loads in 0..1, the price is the learned response time at the forecast load instead ([`by_load`]).
+//! Where the pool reports loads in 0..1 and they explain response times better than the learned speeds do ([`fit`]), the price is the
+//! learned response time at the forecast load instead ([`by_load`]).
 //! Source: notes, adaptive, sections 1 to 5. The engines' own queue reports join W_i with the AI signals. O(min(n, 64)).
 
 mod by_load;
+mod fit;
 mod pace;
 mod speed;
 
@@ -31,6 +33,7 @@ use crate::time::Instant;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use by_load::ByLoad;
+use fit::Fit;
 use pace::Pace;
 use speed::{PoolSpeed, Speed};
 
@@ -123,6 +126,8 @@ pub struct Adaptive {
     pool: PoolSpeed,
     known: PerEndpoint<Known>,
     by_load: Option<ByLoad>,
+    /// How well the learned speeds explain times to first byte.
+    by_work: Fit,
     drawn: Vec<EndpointId>,
     priced: Vec<Priced>,
 }
@@ -140,6 +145,7 @@ impl Adaptive {
             pool: PoolSpeed::default(),
             known: PerEndpoint::default(),
             by_load: limit.map(|l| ByLoad::new(params, l)),
+            by_work: Fit::default(),
             drawn: Vec::new(),
             priced: Vec::new(),
         }
@@ -206,17 +212,28 @@ impl Adaptive {
 
 /// The entry of a dispatch among the pending: when, predicted work, own work.
 fn waiting(d: &Dispatch) -> (Instant, f64, f64) {
-    let predicted = if let Prediction::Work(x) = d.predicted { x } else { 0.0 };
-    (d.at, predicted, d.work)
+    (d.at, d.predicted.work().unwrap_or(0.0), d.work)
 }
 
 impl Picker for Adaptive {
     fn pick(&mut self, cx: &mut Cx<'_>, req: &Request<'_>, usable: &Usable<'_>) -> Option<Pick> {
         self.draw(cx, usable);
-        if let Some(by_load) = &mut self.by_load
-            && let Some(pick) = by_load.pick(cx, &self.drawn, usable)
-        {
-            return Some(pick);
+        let mut reason = "price";
+        if let Some(by_load) = self.by_load.as_mut().filter(|b| b.explains_more_than(&self.by_work)) {
+            // An engine that hangs reports what it likes: who owes an answer far longer than answers take is left out.
+            let patience_s = by_load.patience_s();
+            let known = &self.known;
+            let overdue = |id: EndpointId| {
+                let oldest = known.get(id).and_then(|k| k.pending.front());
+                oldest.is_some_and(|&(sent, _, _)| cx.now.secs_since(sent) > patience_s)
+            };
+            if self.drawn.iter().any(|&id| !overdue(id)) {
+                self.drawn.retain(|&id| !overdue(id));
+            }
+            match by_load.pick(cx, &self.drawn, usable) {
+                Some(pick) => return Some(pick),
+                None => reason = "degraded",
+            }
         }
         let u = req.work();
         self.price(cx.now, u, usable.endpoints);
@@ -232,14 +249,13 @@ impl Picker for Adaptive {
             ex.candidates.extend(self.priced.iter().map(|p| (p.id, p.cost)));
         }
         let id = best.take()?;
-        Some(Pick::of(id, if self.by_load.is_some() { "degraded" } else { "price" }))
+        Some(Pick::of(id, reason))
     }
 
     fn predict(&self, now: Instant, id: EndpointId, req: &Request<'_>, endpoints: &Endpoints) -> Prediction {
-        match endpoints.load_at(id, now).filter(|_| self.by_load.is_some()) {
-            Some(load) => Prediction::Load(load),
-            None => Prediction::Work(self.known.get(id).map_or(0.0, |k| k.ahead(self.replicas)) + req.work()),
-        }
+        let work = self.known.get(id).map_or(0.0, |k| k.ahead(self.replicas)) + req.work();
+        let load = endpoints.load_at(id, now).filter(|_| self.by_load.is_some());
+        load.map_or(Prediction::Work(work), |load| Prediction::WorkAndLoad(work, load))
     }
 
     fn on_event(&mut self, now: Instant, id: EndpointId, event: &EndpointEvent<'_>, endpoints: &Endpoints) {
@@ -258,9 +274,12 @@ impl Picker for Adaptive {
             EndpointEvent::FirstByte(d, ttft_s) => {
                 self.forget_pending(id, d);
                 self.known.at(id).unproven = false;
-                if let Prediction::Work(x) = d.predicted {
+                if let Some(x) = d.predicted.work() {
+                    let speed = &mut self.known.at(id).speed;
+                    let expected_s = speed.seconds_per_unit_at(now, self.memory_s, &self.pool, 1.0) * x;
+                    self.by_work.on_answer(*ttft_s, expected_s);
                     self.pool.on_answer(x, *ttft_s);
-                    self.known.at(id).speed.on_answer(now, self.memory_s, x, *ttft_s);
+                    speed.on_answer(now, self.memory_s, x, *ttft_s);
                 }
             }
             EndpointEvent::Ended(d, _, _) if d.first_byte_at.is_none() => {

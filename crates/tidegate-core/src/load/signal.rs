@@ -39,11 +39,35 @@ impl Degraded {
     }
 }
 
+/// The load one request adds, by decayed least squares on changes between reports: changes leave the background out as far as it
+/// drifts slowly.
+#[derive(Clone, Copy, Debug)]
+struct PerRequest {
+    first_guess: f64,
+    nn: f64,
+    nl: f64,
+}
+
+impl PerRequest {
+    /// Weight of the first guess, in squared requests.
+    const PRIOR: f64 = 10.0;
+    /// Part that is kept per report.
+    const KEPT: f64 = 0.99;
+
+    /// `more` requests were there, and the load was higher by `load`. Returns the new estimate.
+    fn on_change(&mut self, more: f64, load: f64) -> f64 {
+        self.nn = self.nn * Self::KEPT + more * more;
+        self.nl = self.nl * Self::KEPT + more * load;
+        ((self.nl + Self::PRIOR * self.first_guess) / (self.nn + Self::PRIOR)).clamp(1e-4, 1.0)
+    }
+}
+
 /// The load of one endpoint.
 #[derive(Clone, Debug)]
 pub struct LoadSignal {
-    /// Load that one own request adds, 0..1.
+    /// Load that one own request adds, 0..1; learned where it was not given.
     pub per_request: f64,
+    learned: Option<PerRequest>,
     max_age: Duration,
     replicas: f64,
     last: Option<LoadReport>,
@@ -61,6 +85,7 @@ impl LoadSignal {
     pub fn new(per_request: f64, max_age: Duration, replicas: f64) -> Self {
         Self {
             per_request,
+            learned: None,
             max_age,
             replicas,
             last: None,
@@ -71,6 +96,12 @@ impl LoadSignal {
             sent_while_same: 0,
             impossible: false,
         }
+    }
+
+    /// As [`LoadSignal::new`], but `first_guess` is corrected by what reports say when more or fewer own requests are there.
+    pub fn learning(first_guess: f64, max_age: Duration, replicas: f64) -> Self {
+        let learned = Some(PerRequest { first_guess, nn: 0.0, nl: 0.0 });
+        Self { learned, ..Self::new(first_guess, max_age, replicas) }
     }
 
     /// From `now` on, `in_flight` own requests are there.
@@ -97,7 +128,7 @@ impl LoadSignal {
         } else {
             (self.same, self.sent_while_same) = (0, 0);
         }
-        self.last = Some(*report);
+        let before = self.last.replace(*report).and_then(|l| l.load).map(|load| (load, self.in_flight_then));
         // As of the sample, not of its arrival: what was sent in between is not in the reported load.
         while self.log.get(1).is_some_and(|&(at, _)| at <= report.sampled_at) {
             self.log.pop_front();
@@ -105,6 +136,10 @@ impl LoadSignal {
         let then = self.log.front().filter(|&&(at, _)| at <= report.sampled_at).map(|&(_, n)| n);
         self.in_flight_then = then.unwrap_or(if self.log.len() == LOGGED { self.log[0].1 } else { 0 });
         self.dispatched_then = dispatched;
+        if let (Some(learned), Some((was, n)), Some(load)) = (&mut self.learned, before, report.load) {
+            let more = self.replicas * (f64::from(self.in_flight_then) - f64::from(n));
+            self.per_request = learned.on_change(more, load - was);
+        }
         true
     }
 
@@ -196,6 +231,17 @@ mod tests {
             s.on_in_flight(at(1000 + k), 1);
         }
         assert_eq!(s.log.len(), LOGGED);
+    }
+
+    #[test]
+    fn the_load_of_one_request_is_learned_where_it_was_not_given() {
+        let mut s = LoadSignal::learning(0.01, Duration::from_secs(3), 1.0);
+        for k in 0..200u64 {
+            let n = (k * 7 % 5) as u32;
+            s.on_in_flight(at(k * 100), n);
+            s.on_report(&report(k * 100, 0.1 + 0.15 * f64::from(n)), k);
+        }
+        assert!((s.per_request - 0.15).abs() < 0.01, "{}", s.per_request);
     }
 
     #[test]

@@ -140,7 +140,8 @@ impl Default for AffinityConfig {
 pub struct LoadConfig {
     /// Age from which a report counts for nothing; three polling intervals is a good value.
     pub max_age: Duration,
-    /// Load (0..1) that one request adds, for own credit between reports; `None` takes 1/`max_in_flight`, else 0.01.
+    /// Load (0..1) that one request adds, for own credit between reports; `None` learns it from the reports, beginning at
+    /// 1/`max_in_flight`, else 0.01.
     pub per_request: Option<f64>,
 }
 

@@ -11,10 +11,20 @@ pub enum Prediction {
     None,
     /// Work ahead of the request plus its own, in prompt tokens.
     Work(f64),
-    /// Load of the endpoint, 0..1.
-    Load(f64),
+    /// The work as above, and the load of the endpoint, 0..1.
+    WorkAndLoad(f64, f64),
     /// Own requests in flight at the endpoint when this one was sent, itself left out.
     InFlight(u32),
+}
+
+impl Prediction {
+    /// Work ahead of the request plus its own, where that was predicted.
+    pub fn work(self) -> Option<f64> {
+        match self {
+            Self::Work(x) | Self::WorkAndLoad(x, _) => Some(x),
+            Self::None | Self::InFlight(_) => None,
+        }
+    }
 }
 
 /// One dispatch, from admission to settlement.

@@ -20,11 +20,14 @@ impl Pool {
         let id = self.vacant.pop().unwrap_or(EndpointId(self.members.len() as u32));
         self.record(now, &Entry::Added(id, &cfg));
         let per_request = self.cfg.load.and_then(|l| l.per_request);
-        let per_request = per_request.or(cfg.max_in_flight.map(|m| 1.0 / f64::from(m.max(1)))).unwrap_or(0.01);
+        let first_guess = cfg.max_in_flight.map_or(0.01, |m| 1.0 / f64::from(m.max(1)));
         let max_age = self.cfg.load.map_or(Duration::ZERO, |l| l.max_age);
         let hot = Endpoint::new(id, hash_bytes(cfg.name.as_bytes()), cfg.weight);
         let stats = EndpointStats::new(now);
-        let load = LoadSignal::new(per_request, max_age, self.cfg.replicas);
+        let load = match per_request {
+            Some(given) => LoadSignal::new(given, max_age, self.cfg.replicas),
+            None => LoadSignal::learning(first_guess, max_age, self.cfg.replicas),
+        };
         let cold = self.in_use;
         let member = Member {
             max_in_flight: cfg.max_in_flight,

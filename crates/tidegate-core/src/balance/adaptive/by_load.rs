@@ -9,6 +9,7 @@
 use super::super::fastest_recovery::{forecast_config, mean_load, softmin};
 use super::super::tie::PerEndpoint;
 use super::super::{Cx, Pick, Usable};
+use super::fit::Fit;
 use crate::descriptor::Params;
 use crate::endpoint::Endpoints;
 use crate::event::EndpointEvent;
@@ -22,6 +23,10 @@ use alloc::vec::Vec;
 const ENOUGH: u32 = 30;
 /// Most of a response time that is believed to be our own doing; near 1 the cost to others would have no bound.
 const MOST_FEEDBACK: f64 = 0.75;
+/// Times the mean response time after which an answer is overdue.
+const OVERDUE: f64 = 3.0;
+/// Loads have to leave less than this part of what work leaves unexplained.
+const CLEARLY: f64 = 0.8;
 /// Part of what was learned that is kept per answer.
 const KEPT: f64 = 0.998;
 
@@ -76,6 +81,8 @@ pub(super) struct ByLoad {
     externality: f64,
     seen: PerEndpoint<Seen>,
     line: Line,
+    /// How well the line explains response times.
+    explained: Fit,
     prices: Vec<(EndpointId, f64)>,
     rest: Vec<(EndpointId, f64)>,
 }
@@ -88,9 +95,24 @@ impl ByLoad {
             externality: params.float("externality"),
             seen: PerEndpoint::default(),
             line: Line::default(),
+            explained: Fit::default(),
             prices: Vec::new(),
             rest: Vec::new(),
         }
+    }
+
+    /// Whether loads explain response times clearly better than `by_work` explains times to first byte; also while neither has
+    /// been tried.
+    pub(super) fn explains_more_than(&self, by_work: &Fit) -> bool {
+        match (self.explained.unexplained(), by_work.unexplained()) {
+            (Some(by_load), Some(by_work)) => by_load < CLEARLY * by_work,
+            _ => true,
+        }
+    }
+
+    /// Seconds after which an answer that has not begun says that its engine hangs; without end before enough answers.
+    pub(super) fn patience_s(&self) -> f64 {
+        if self.line.answers < ENOUGH { f64::INFINITY } else { 0.5 + OVERDUE * self.line.y / self.line.n }
     }
 
     /// The choice among `drawn`; `None` if no usable endpoint reports a load.
@@ -143,10 +165,13 @@ impl ByLoad {
                 }
             }
             EndpointEvent::Ended(d, outcome, took_s) if outcome.verdict == Verdict::Success => {
-                let Prediction::Load(load) = d.predicted else { return };
+                let Prediction::WorkAndLoad(_, load) = d.predicted else { return };
+                let before = self.line.fit();
                 self.line.on_sample(load, *took_s);
-                if let Some((a, b)) = self.line.fit() {
+                if let Some((a, b)) = before {
                     let seen = self.seen.at(id);
+                    let typical_s = a + b * load;
+                    self.explained.on_answer(*took_s, ratio(seen, typical_s) * typical_s);
                     seen.took = seen.took * 0.98 + took_s;
                     seen.expected = seen.expected * 0.98 + (a + b * load).max(1e-9);
                 }
