@@ -49,6 +49,14 @@ pub(super) fn page(scenario: &str, chapters: &[Chapter<'_>]) -> anyhow::Result<S
         }
         let points: Vec<(&str, f64, f64)> = r.lines.iter().filter_map(point).collect();
         figure(&mut out, "Latency against success: up and to the left is better", &plot::pareto(&points)?)?;
+        for (title, cells) in [
+            ("Differences, paired by seed", super::table::pairs(r)),
+            ("Total time of each round", super::table::rounds(r)),
+        ] {
+            if let Some((head, rows)) = cells {
+                write!(out, "<h3>{title}</h3>{}", grid(&head, &rows))?;
+            }
+        }
         out.push_str("<h3>Load of each endpoint over time, first seed</h3><div class=grid>");
         for (line, timeline) in r.lines.iter().zip(&chapter.timelines) {
             figure(&mut out, &line.name, &plot::loads(&r.endpoints, timeline)?)?;
@@ -73,13 +81,11 @@ fn table(r: &Report) -> String {
         head.extend(["TTFT mean s", "TTFT p99 s", "good %"]);
     }
     head.push("imbalance");
-    let cells =
-        |tag: &str, cells: &[String]| -> String { cells.iter().map(|c| format!("<{tag}>{c}</{tag}>")).collect() };
     let head: Vec<String> = head.into_iter().map(str::to_owned).collect();
-    let mut rows = format!("<tr>{}</tr>", cells("th", &head));
+    let mut rows = Vec::new();
     for l in &r.lines {
         let mut row = vec![
-            escape(&l.name),
+            l.name.clone(),
             l.requests.to_string(),
             with_error(l.success, 100.0, 2),
             with_error(l.latency_s, 1.0, 4),
@@ -90,9 +96,19 @@ fn table(r: &Report) -> String {
             row.extend([number(l.ttft_s, 4), number(l.p99_ttft_s, 3), number(l.goodput.map(|g| g * 100.0), 1)]);
         }
         row.push(format!("{:.2}", l.imbalance));
-        rows += &format!("<tr>{}</tr>", cells("td", &row));
+        rows.push(row);
     }
-    format!("<div class=scroll><table>{rows}</table></div>")
+    grid(&head, &rows)
+}
+
+/// A table that scrolls where it is wider than the page.
+fn grid(head: &[String], rows: &[Vec<String>]) -> String {
+    let row = |tag: &str, cells: &[String]| -> String {
+        let cells: String = cells.iter().map(|c| format!("<{tag}>{}</{tag}>", escape(c))).collect();
+        format!("<tr>{cells}</tr>")
+    };
+    let body: String = rows.iter().map(|cells| row("td", cells)).collect();
+    format!("<div class=scroll><table>{}{body}</table></div>", row("th", head))
 }
 
 fn number(value: Option<f64>, digits: usize) -> String {
@@ -100,7 +116,7 @@ fn number(value: Option<f64>, digits: usize) -> String {
 }
 
 fn with_error(m: Mean, scale: f64, digits: usize) -> String {
-    let error = m.se.map(|e| format!(" &plusmn;{:.digits$}", e * scale)).unwrap_or_default();
+    let error = m.se.map(|e| format!(" ±{:.digits$}", e * scale)).unwrap_or_default();
     number(m.mean.map(|v| v * scale), digits) + &error
 }
 

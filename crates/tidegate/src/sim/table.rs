@@ -31,18 +31,15 @@ pub(super) fn report(scenario: &str, r: &Report) -> String {
             r.endpoints.len()
         );
     }
-    if !r.paired.is_empty() && r.seeds > 1 {
-        let _ = writeln!(out, "{}", pairs(r));
-    }
-    if !r.rounds.is_empty() {
-        let _ = writeln!(out, "{}", rounds(r));
+    for cells in [pairs(r), rounds(r)].into_iter().flatten() {
+        let _ = writeln!(out, "{}", drawn(cells));
     }
     out
 }
 
-fn start(header: &[&str]) -> Table {
+fn start(header: &[impl AsRef<str>]) -> Table {
     let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED).set_header(header.iter().copied());
+    table.load_style(UTF8_FULL_CONDENSED).set_header(header.iter().map(AsRef::as_ref));
     table
 }
 
@@ -90,36 +87,46 @@ fn share(l: &Line) -> String {
     l.shares.iter().map(|s| format!("{:.0}", s * 100.0)).collect::<Vec<_>>().join(" ")
 }
 
-/// The differences of the first of all pairs, which is `adaptive` where it takes part.
-fn pairs(r: &Report) -> String {
-    let first = r.paired.first().map(|p| p.a.clone()).unwrap_or_default();
-    let title = format!("{first} minus");
-    let mut table = start(&[&title, "total s", "success, points"]);
-    for p in r.paired.iter().filter(|p| p.a == first) {
-        table.add_row([p.b.clone(), with_error(p.latency_s, 1.0, 4), with_error(p.success, 100.0, 2)]);
-    }
-    finish(table)
+/// Head and rows of a table.
+pub(super) type Cells = (Vec<String>, Vec<Vec<String>>);
+
+/// The differences of the first of all pairs, which is `adaptive` where it takes part; `None` where there is nothing to pair.
+pub(super) fn pairs(r: &Report) -> Option<Cells> {
+    let first = r.paired.first().filter(|_| r.seeds > 1)?.a.clone();
+    let of_first = r.paired.iter().filter(|p| p.a == first);
+    let rows = of_first.map(|p| vec![p.b.clone(), with_error(p.latency_s, 1.0, 4), with_error(p.success, 100.0, 2)]);
+    let rows = rows.collect();
+    Some((vec![format!("{first} minus"), "total s".to_owned(), "success, points".to_owned()], rows))
 }
 
-/// One line per policy, one column per round; many rounds are shown as their mean.
-fn rounds(r: &Report) -> String {
-    let count = r.rounds.iter().map(|l| l.round).max().unwrap_or(0);
+/// One line per policy, one column per round; many rounds are shown as their mean. `None` without rounds.
+pub(super) fn rounds(r: &Report) -> Option<Cells> {
+    let count = r.rounds.iter().map(|l| l.round).max()?;
     let few = count <= 8;
-    let names: Vec<String> =
-        if few { (1..=count).map(|k| format!("round {k}, s")).collect() } else { vec!["mean round, s".into()] };
-    let mut header = vec![""];
-    header.extend(names.iter().map(String::as_str));
-    header.push("ideal");
-    let mut table = start(&header);
-    for l in &r.lines {
-        let times: Vec<f64> = r.rounds.iter().filter(|x| x.policy == l.name).map(|x| x.total_s).collect();
-        let mut row = vec![l.name.clone()];
+    let mut head = vec![String::new()];
+    if few {
+        head.extend((1..=count).map(|k| format!("round {k}, s")));
+    } else {
+        head.push("mean round, s".to_owned());
+    }
+    head.push("ideal".to_owned());
+    let row = |name: &str| {
+        let times: Vec<f64> = r.rounds.iter().filter(|x| x.policy == name).map(|x| x.total_s).collect();
+        let mut row = vec![name.to_owned()];
         if few {
             row.extend(times.iter().map(|t| format!("{t:.2}")));
         } else {
             row.push(number(Mean::of(&times).mean, 2));
         }
         row.push(number(r.rounds.first().and_then(|x| x.ideal_s), 2));
+        row
+    };
+    Some((head, r.lines.iter().map(|l| row(&l.name)).collect()))
+}
+
+fn drawn((head, rows): Cells) -> String {
+    let mut table = start(&head);
+    for row in rows {
         table.add_row(row);
     }
     finish(table)
