@@ -23,8 +23,6 @@ use tokio::net::TcpStream;
 pub(crate) struct Upstream {
     sender: SendRequest<Upload>,
     connection: Option<Connection<TokioIo<TcpStream>, Upload>>,
-    /// Whether it carried a request before.
-    pub(crate) reused: bool,
 }
 
 impl Upstream {
@@ -44,7 +42,7 @@ impl Upstream {
             .handshake(TokioIo::new(socket))
             .await
             .map_err(io::Error::other)?;
-        Ok(Self { sender, connection: Some(connection), reused: false })
+        Ok(Self { sender, connection: Some(connection) })
     }
 
     /// Sends a request and waits for the head of its answer, driving the connection meanwhile.
@@ -119,7 +117,6 @@ impl Idle {
     pub(crate) fn put(&mut self, pool: usize, endpoint: usize, mut upstream: Upstream, now: Instant, most: usize) {
         let Some(idle) = self.pools.get_mut(pool).and_then(|p| p.get_mut(endpoint)) else { return };
         if upstream.is_ready() && idle.len() < most {
-            upstream.reused = true;
             idle.push((upstream, now));
         }
     }
