@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use tidegate_sim::batch::Runs;
 use tidegate_sim::kernel::Timeline;
-use tidegate_sim::report::{Mean, Report};
+use tidegate_sim::report::Report;
 
 const STYLE: &str = include_str!("html/report.css");
 
@@ -82,22 +82,7 @@ fn table(r: &Report) -> String {
     }
     head.push("imbalance");
     let head: Vec<String> = head.into_iter().map(str::to_owned).collect();
-    let mut rows = Vec::new();
-    for l in &r.lines {
-        let mut row = vec![
-            l.name.clone(),
-            l.requests.to_string(),
-            with_error(l.success, 100.0, 2),
-            with_error(l.latency_s, 1.0, 4),
-            number(l.p50_s, 3),
-            number(l.p99_s, 3),
-        ];
-        if r.stream {
-            row.extend([number(l.ttft_s, 4), number(l.p99_ttft_s, 3), number(l.goodput.map(|g| g * 100.0), 1)]);
-        }
-        row.push(format!("{:.2}", l.imbalance));
-        rows.push(row);
-    }
+    let rows: Vec<_> = r.lines.iter().map(|l| super::table::measured(l, r.stream)).collect();
     grid(&head, &rows)
 }
 
@@ -109,15 +94,6 @@ fn grid(head: &[String], rows: &[Vec<String>]) -> String {
     };
     let body: String = rows.iter().map(|cells| row("td", cells)).collect();
     format!("<div class=scroll><table>{}{body}</table></div>", row("th", head))
-}
-
-fn number(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"))
-}
-
-fn with_error(m: Mean, scale: f64, digits: usize) -> String {
-    let error = m.se.map(|e| format!(" ±{:.digits$}", e * scale)).unwrap_or_default();
-    number(m.mean.map(|v| v * scale), digits) + &error
 }
 
 fn escape(text: &str) -> String {

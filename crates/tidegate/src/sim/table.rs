@@ -63,24 +63,31 @@ fn policies(r: &Report) -> String {
     }
     let mut table = start(&header);
     for l in &r.lines {
-        let mut row = vec![
-            l.name.clone(),
-            l.requests.to_string(),
-            with_error(l.success, 100.0, 2),
-            with_error(l.latency_s, 1.0, 4),
-            number(l.p50_s, 3),
-            number(l.p99_s, 3),
-        ];
-        if r.stream {
-            row.extend([number(l.ttft_s, 4), number(l.p99_ttft_s, 3), number(l.goodput.map(|g| g * 100.0), 1)]);
-        }
-        row.extend([format!("{:.2}", l.imbalance), l.retries.to_string()]);
+        let mut row = measured(l, r.stream);
+        row.push(l.retries.to_string());
         if shares {
             row.push(share(l));
         }
         table.add_row(row);
     }
     finish(table)
+}
+
+/// What every table of policies says of one of them, from its name to its imbalance; first tokens where answers stream.
+pub(super) fn measured(l: &Line, stream: bool) -> Vec<String> {
+    let mut row = vec![
+        l.name.clone(),
+        l.requests.to_string(),
+        with_error(l.success, 100.0, 2),
+        with_error(l.latency_s, 1.0, 4),
+        number(l.p50_s, 3),
+        number(l.p99_s, 3),
+    ];
+    if stream {
+        row.extend([number(l.ttft_s, 4), number(l.p99_ttft_s, 3), number(l.goodput.map(|g| g * 100.0), 1)]);
+    }
+    row.push(format!("{:.2}", l.imbalance));
+    row
 }
 
 fn share(l: &Line) -> String {
