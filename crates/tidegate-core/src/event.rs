@@ -119,6 +119,8 @@ pub enum Effect {
         /// The new verdict.
         healthy: bool,
     },
+    /// The decision about a waiting request is there to be claimed.
+    Turn(crate::queue::WaiterId),
     /// Too few endpoints pass their checks, or enough do again.
     Panic(bool),
     /// The pool's signal became unusable for an endpoint, or usable again.

@@ -8,6 +8,7 @@ use crate::id::{EndpointId, RequestKey};
 use crate::outcome::Outcome;
 use crate::pool::config::EndpointConfig;
 use crate::pool::{Decision, Shed};
+use crate::queue::WaiterId;
 use crate::request::Request;
 use crate::time::Instant;
 
@@ -24,6 +25,10 @@ pub enum Entry<'a> {
     Deadline,
     /// A request was decided about.
     Admitted(&'a Request<'a>, Decided),
+    /// A waiting request took its decision.
+    Claimed(WaiterId, Decided),
+    /// The client of a waiting request left.
+    Left(WaiterId),
     /// A dispatch ended.
     Settled(RequestKey, Outcome),
 }
@@ -42,6 +47,8 @@ pub enum Decided {
         /// What in the rule decided.
         detail: &'static str,
     },
+    /// It waits.
+    Waits(WaiterId),
     /// It was refused.
     Shed(Shed),
 }
@@ -53,6 +60,7 @@ impl Decided {
             Decision::Send { ticket, rule, detail } => {
                 Self::Sent { key: ticket.key(), endpoint: ticket.endpoint(), rule, detail }
             }
+            Decision::Wait { waiter, .. } => Self::Waits(waiter.id()),
             Decision::Shed { why, .. } => Self::Shed(*why),
         }
     }

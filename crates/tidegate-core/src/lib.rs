@@ -21,6 +21,7 @@ pub mod journal;
 pub mod load;
 pub mod outcome;
 pub mod pool;
+pub mod queue;
 pub mod ramp;
 pub mod request;
 pub mod retry;

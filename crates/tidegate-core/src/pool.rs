@@ -8,7 +8,9 @@ mod decision;
 mod gates;
 mod in_flight;
 mod members;
+mod tenant_places;
 mod told;
+mod waiting;
 
 pub use decision::{Decision, Shed};
 pub use in_flight::{Dispatch, Prediction, Ticket};
@@ -22,16 +24,18 @@ use crate::explain::Explain;
 use crate::health::Health;
 use crate::id::{EndpointId, RequestKey};
 use crate::journal::{Decided, Entry, Recorder};
+use crate::queue::{FairQueue, WaiterId};
 use crate::ramp::Ramp;
 use crate::request::Request;
 use crate::retry::RetryBudget;
 use crate::rng::Rng;
 use crate::time::Instant;
 use alloc::boxed::Box;
-use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use config::{PoolConfig, WarmUpStep};
 use core::cmp::Reverse;
+use tenant_places::TenantPlaces;
 
 /// Effects kept when nobody drains them; the oldest go first.
 const MAX_EFFECTS: usize = 1024;
@@ -78,6 +82,13 @@ pub struct Pool {
     out: Vec<EndpointId>,
     timers: BinaryHeap<Reverse<(Instant, EndpointId)>>,
     in_flight: InFlight,
+    /// Who waits for a place; `None` where a full pool refuses at once.
+    queue: Option<FairQueue>,
+    /// Decisions about waiters that lie ready; bounded by the places of the queue.
+    ready: BTreeMap<WaiterId, Decision>,
+    tenants: TenantPlaces,
+    /// Weight of the tenants that wait, while the queue is served; else 0.
+    waiting_weight: f64,
     effects: VecDeque<Effect>,
     scratch: Vec<EndpointId>,
     held_back: Vec<EndpointId>,
@@ -124,6 +135,10 @@ impl Pool {
             out: Vec::new(),
             timers: BinaryHeap::new(),
             in_flight: InFlight::default(),
+            queue: cfg.queue.clone().map(FairQueue::new),
+            ready: BTreeMap::new(),
+            tenants: TenantPlaces::default(),
+            waiting_weight: 0.0,
             effects: VecDeque::new(),
             scratch: Vec::new(),
             held_back: Vec::new(),
@@ -157,7 +172,7 @@ impl Pool {
         decision
     }
 
-    fn decide(&mut self, now: Instant, req: &Request<'_>, mut explain: Option<&mut Explain>) -> Decision {
+    fn decide(&mut self, now: Instant, req: &Request<'_>, explain: Option<&mut Explain>) -> Decision {
         self.let_pass(now);
         if self.fails_closed() {
             return self.refuse(now);
@@ -171,6 +186,16 @@ impl Pool {
             self.budget.on_admission();
             self.fill_ramps(now);
         }
+        let decision = if self.must_wait() || self.pool_is_full() {
+            Decision::Shed { why: Shed::PoolLimit, retry_after: None }
+        } else {
+            self.place(now, req, explain)
+        };
+        if let Decision::Shed { .. } = decision { self.wait_or_refuse(now, req, decision) } else { decision }
+    }
+
+    /// Finds a place for a request that may have one.
+    fn place(&mut self, now: Instant, req: &Request<'_>, mut explain: Option<&mut Explain>) -> Decision {
         if let Some(ex) = explain.as_deref_mut() {
             ex.excluded.extend(self.endpoints.present().filter(|e| e.gate != Gate::Usable).map(|e| (e.id, e.gate)));
         }
@@ -233,6 +258,7 @@ impl Pool {
             work: req.work(),
             predicted: self.picker.predict(now, id, req, &self.endpoints),
             trial,
+            tenant: req.tenant,
         };
         self.in_use = true;
         let key = self.in_flight.insert(dispatch);
@@ -242,6 +268,9 @@ impl Pool {
         }
         if let Some(ramp) = &mut member.ramp {
             ramp.on_dispatch();
+        }
+        if self.cfg.queue.is_some() {
+            self.tenants.on_dispatch(req.tenant, req.weight(), id);
         }
         let hot = &mut self.endpoints.hot[id.index()];
         hot.in_flight += 1;

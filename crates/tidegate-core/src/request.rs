@@ -1,6 +1,7 @@
 //! What a decision may know of a request.
 
 use crate::id::EndpointId;
+use crate::time::Instant;
 
 /// A request as the shell sniffed it. Output lengths are absent on purpose: nobody knows them in advance.
 #[derive(Clone, Copy, Debug, Default)]
@@ -11,6 +12,18 @@ pub struct Request<'a> {
     pub affinity_key: Option<u64>,
     /// Prompt tokens, estimated; `None` for an opaque request, which counts as one unit of work.
     pub prompt_tokens: Option<u32>,
+    /// Hash of the tenant who asks; 0 where nobody is told apart.
+    pub tenant: u64,
+    /// Route class, by which breakers judge apart where that is asked for.
+    pub class: u8,
+    /// The tenant's share against other tenants while both wait; 0 counts as 1.
+    pub tenant_weight: f64,
+    /// Priority class in the pool's queue: 0 is the highest.
+    pub priority: u8,
+    /// What it costs the pool in tokens, prompt and expected answer, for fair shares of the queue; 0 counts as [`Request::work`].
+    pub cost: f64,
+    /// When an answer is of no use any more; it waits no longer than that.
+    pub deadline: Option<Instant>,
     /// Endpoints this request was already sent to. Not empty means that this is a retry.
     pub attempted: &'a [EndpointId],
 }
@@ -19,5 +32,15 @@ impl Request<'_> {
     /// Work an endpoint has to do before the first token, in prompt tokens, at least 1 (notes: adaptive, section 1).
     pub fn work(&self) -> f64 {
         f64::from(self.prompt_tokens.unwrap_or(1).max(1))
+    }
+
+    /// The tenant's weight against others, `> 0`.
+    pub fn weight(&self) -> f64 {
+        if self.tenant_weight > 0.0 { self.tenant_weight } else { 1.0 }
+    }
+
+    /// Tokens it costs the pool, `> 0`.
+    pub fn cost(&self) -> f64 {
+        if self.cost > 0.0 { self.cost } else { self.work() }
     }
 }

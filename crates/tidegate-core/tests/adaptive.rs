@@ -38,7 +38,7 @@ fn send_to(rig: &mut Rig, id: EndpointId, req: &Request<'_>) -> Ticket {
     let others: Vec<EndpointId> = (0..rig.services.len() as u32).map(EndpointId).filter(|&e| e != id).collect();
     match rig.pool.admit(rig.now, &Request { attempted: &others, ..*req }, None) {
         Decision::Send { ticket, .. } => ticket,
-        Decision::Shed { why, .. } => unreachable!("{why:?}"),
+        other => unreachable!("{other:?}"),
     }
 }
 

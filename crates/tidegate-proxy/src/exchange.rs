@@ -5,6 +5,7 @@ use crate::gateway::Core;
 use crate::lease::Lease;
 use crate::pool::PoolHandle;
 use crate::sniff::Sniffed;
+use crate::turn::Turn;
 use crate::upload::UploadError;
 use crate::upstream::Upstream;
 use bytes::Bytes;
@@ -85,11 +86,13 @@ pub(crate) async fn exchange(
             affinity_key: asked.affinity_key,
             prompt_tokens: asked.prompt_tokens,
             attempted: &way.attempted,
+            ..Request::default()
         };
-        let decision = pool.with(|p, now| p.admit(now, &request, explain.as_deref_mut()));
+        let decision = admit(pool, &request, explain.as_deref_mut()).await;
         let (ticket, rule, detail) = match (decision, last) {
             (Decision::Send { ticket, rule, detail }, _) => (ticket, rule, detail),
             (Decision::Shed { .. }, Some((endpoint, failure))) => return Err(upstream_error(pool, endpoint, failure)),
+            (Decision::Wait { .. }, _) => return Err(ProxyError::TotalTimeout),
             (Decision::Shed { why, retry_after }, None) => {
                 return Err(ProxyError::Shed { why, pool: pool.name.to_string(), retry_after });
             }
@@ -119,6 +122,22 @@ pub(crate) async fn exchange(
         if !retryable || !asked.body.is_replayable() {
             return Err(upstream_error(pool, endpoint, failure));
         }
+    }
+}
+
+/// The pool's decision, waited for where there is a queue.
+async fn admit(pool: &Arc<PoolHandle>, request: &Request<'_>, explain: Option<&mut Explain>) -> Decision {
+    let (decision, told) = pool.with(|p, now| {
+        let decision = p.admit(now, request, explain);
+        let told = match &decision {
+            Decision::Wait { waiter, .. } => Some(pool.turns.listen(waiter.id())),
+            _ => None,
+        };
+        (decision, told)
+    });
+    match (decision, told) {
+        (Decision::Wait { waiter, .. }, Some(told)) => Turn::new(Arc::clone(pool), waiter, told).decision().await,
+        (decision, _) => decision,
     }
 }
 

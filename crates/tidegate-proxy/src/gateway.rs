@@ -272,6 +272,11 @@ fn run_core(
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async move {
         tokio::task::spawn_local(Rc::clone(&core).tick(k == 0));
+        if k == 0 {
+            for pool in core.shared.pools.iter().map(Arc::clone) {
+                tokio::task::spawn_local(async move { pool.keep_time().await });
+            }
+        }
         let mut accepting = Vec::new();
         for (socket, open) in bound.sockets.into_iter().zip(bound.open) {
             match tokio::net::TcpListener::from_std(socket) {

@@ -20,6 +20,7 @@ mod pool;
 mod relay;
 mod service;
 mod sniff;
+mod turn;
 mod upload;
 mod upstream;
 

@@ -1,6 +1,7 @@
 //! A pool as the data plane holds it: core's pool behind its lock, and where its endpoints are.
 
 use crate::clock::Clock;
+use crate::turn::Turns;
 use parking_lot::Mutex;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,10 +11,15 @@ use tidegate_config::{Journal, KeySource};
 use tidegate_core::event::{Effect, Event};
 use tidegate_core::id::EndpointId;
 use tidegate_core::pool::Pool;
+use tidegate_core::time::Instant;
 use tidegate_telemetry::{JournalError, JournalSettings, JournalWriter};
+use tokio::sync::Notify;
 
 /// How often token progress is sampled.
 pub(crate) const PROGRESS_EVERY: Duration = Duration::from_millis(500);
+/// Bounds on how long the pool's timer sleeps.
+const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
+const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
 /// One pool, shared by all cores.
 #[derive(Debug)]
@@ -26,8 +32,12 @@ pub struct PoolHandle {
     pub(crate) settings: tidegate_config::Pool,
     pub(crate) hash_key: Option<KeySource>,
     pub(crate) affinity_key: Option<KeySource>,
+    pub(crate) turns: Turns,
     pool: Mutex<Pool>,
     clock: Clock,
+    /// Nanoseconds of the clock at which the pool's timer goes off, and the way to tell it of an earlier instant.
+    wakes_at: AtomicU64,
+    sooner: Notify,
 }
 
 /// Where one endpoint is.
@@ -75,17 +85,42 @@ impl PoolHandle {
             settings: settings.clone(),
             hash_key: settings.policy.key.clone(),
             affinity_key: settings.affinity.as_ref().map(|a| a.key.clone()),
+            turns: Turns::default(),
             pool: Mutex::new(pool),
             clock,
+            wakes_at: AtomicU64::new(u64::MAX),
+            sooner: Notify::new(),
         })
     }
 
-    /// Runs `f` under the pool's lock with the time of now. Never await in it.
-    pub fn with<T>(&self, f: impl FnOnce(&mut Pool, tidegate_core::time::Instant) -> T) -> T {
+    /// Runs `f` under the pool's lock with the time of now. Never await in it. What the pool then wants done is done before it returns.
+    pub fn with<T>(&self, f: impl FnOnce(&mut Pool, Instant) -> T) -> T {
+        let mut effects = Vec::new();
         let mut pool = self.pool.lock();
         // The time is taken under the lock, so that the pool's inputs are in the order of their times.
         let now = self.clock.now();
-        f(&mut pool, now)
+        let result = f(&mut pool, now);
+        pool.drain_effects(&mut effects);
+        let next = pool.next_deadline().map_or(u64::MAX, Instant::as_nanos);
+        drop(pool);
+        if next < self.wakes_at.load(Relaxed) {
+            self.sooner.notify_one();
+        }
+        effects.iter().for_each(|e| self.carry_out(e));
+        result
+    }
+
+    /// Lets the pool's time pass when it wants to, until the gateway stops.
+    pub(crate) async fn keep_time(&self) {
+        loop {
+            self.wakes_at.store(u64::MAX, Relaxed);
+            let next = self.pool.lock().next_deadline().unwrap_or(Instant::FAR_FUTURE);
+            self.wakes_at.store(next.as_nanos(), Relaxed);
+            let wait = next.since(self.clock.now()).min(LONGEST_SLEEP);
+            // At least a moment, so that a deadline that does not move cannot keep a core busy.
+            let _ = tokio::time::timeout(wait.max(SHORTEST_SLEEP), self.sooner.notified()).await;
+            self.with(|pool, now| pool.on_deadline(now));
+        }
     }
 
     /// Tells the pool what happened.
@@ -108,19 +143,16 @@ impl PoolHandle {
 
     /// Samples token progress into one event per endpoint, lets time pass, and logs what changed.
     pub(crate) fn tick(&self) {
-        let mut effects = Vec::new();
         self.with(|pool, now| {
             for (place, endpoint) in self.endpoints.iter().enumerate() {
                 let tokens = endpoint.tokens.swap(0, Relaxed);
                 pool.on_event(now, Event::Progress { endpoint: EndpointId(place as u32), tokens });
             }
             pool.on_deadline(now);
-            pool.drain_effects(&mut effects);
         });
-        effects.iter().for_each(|e| self.log(e));
     }
 
-    fn log(&self, effect: &Effect) {
+    fn carry_out(&self, effect: &Effect) {
         let (pool, url) = (&*self.name, |id: EndpointId| &*self.endpoints[id.index()].url);
         match effect {
             Effect::Ejected { endpoint, for_ } => {
@@ -133,6 +165,7 @@ impl PoolHandle {
             Effect::Health { endpoint, healthy: false } => {
                 tracing::warn!(pool, endpoint = url(*endpoint), "endpoint is unhealthy");
             }
+            Effect::Turn(id) => self.turns.tell(*id),
             Effect::Panic(true) => tracing::error!(pool, "too few endpoints pass their checks: panic mode"),
             Effect::Panic(false) => tracing::info!(pool, "enough endpoints pass their checks again"),
             Effect::Degraded { endpoint, why: Some(why) } => {

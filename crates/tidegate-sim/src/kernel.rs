@@ -11,17 +11,19 @@ pub mod setup;
 mod signals;
 mod source;
 mod timeline;
+mod turns;
 
 pub use timeline::Timeline;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use tidegate_core::event::Event;
+use tidegate_core::event::{Effect, Event};
 use tidegate_core::id::EndpointId;
 use tidegate_core::load::LoadReport;
 use tidegate_core::outcome::{Failure, Verdict};
 use tidegate_core::pool::config::{EndpointConfig, PoolConfig};
 use tidegate_core::pool::{Pool, Ticket};
+use tidegate_core::queue::{Waiter, WaiterId};
 use tidegate_core::rng::Rng;
 use tidegate_core::time::{Duration, Instant};
 
@@ -45,6 +47,10 @@ struct Gateway {
     pool: Pool,
     /// Status pages that were read and are on their way, oldest first.
     reports: VecDeque<Vec<Option<LoadReport>>>,
+    /// Slots of the requests that wait.
+    waiting: BTreeMap<WaiterId, u32>,
+    /// The instant for which the pool's next deadline is in the queue.
+    deadline: Option<Instant>,
 }
 
 /// A request between arrival and end.
@@ -53,6 +59,8 @@ struct Active {
     request: EngineRequest,
     gateway: u32,
     ticket: Option<Ticket>,
+    /// Its place in the pool's queue, while it waits.
+    waiter: Option<Waiter>,
     /// Its endpoint, and its id there once it has arrived there.
     site: u32,
     id: Option<RequestId>,
@@ -92,6 +100,7 @@ pub struct Kernel<'s> {
     rounds: Option<Rounds>,
     route: Rng,
     out: Vec<Emission>,
+    effects: Vec<Effect>,
     tally: Tally,
     timeline: Option<Timeline>,
 }
@@ -113,7 +122,7 @@ impl<'s> Kernel<'s> {
                     EndpointConfig { name: site.name.clone(), weight: site.weight, max_in_flight: site.max_in_flight };
                 made.add(Instant::ORIGIN, cfg);
             }
-            Gateway { pool: made, reports: VecDeque::new() }
+            Gateway { pool: made, reports: VecDeque::new(), waiting: BTreeMap::new(), deadline: None }
         };
         Self {
             setup,
@@ -130,6 +139,7 @@ impl<'s> Kernel<'s> {
             rounds: None,
             route: Rng::stream(seed, ROUTE_STREAM),
             out: Vec::new(),
+            effects: Vec::new(),
             tally: Tally::new(setup.sites.len()),
             timeline: None,
         }
@@ -202,6 +212,7 @@ impl<'s> Kernel<'s> {
             Due::Fault(i) => self.on_fault(i),
             Due::FaultEnds(i) => self.on_fault_end(i),
             Due::Client => self.ask(),
+            Due::Deadline(g) => self.on_pool_deadline(g),
         }
     }
 
@@ -246,6 +257,7 @@ impl<'s> Kernel<'s> {
         if let Some(g) = self.gateways.get_mut(gateway as usize) {
             g.pool.on_event(now, event);
         }
+        self.after_pool(gateway);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a pool is told once: validated by the config crate, plain data here.
 
 use crate::descriptor::Params;
+use crate::queue::QueueConfig;
 use crate::time::Duration;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -30,6 +31,10 @@ pub struct PoolConfig {
     pub load: Option<LoadConfig>,
     /// Retries before the first byte.
     pub retry: RetryConfig,
+    /// Most requests of the pool in flight at once; `None` has no bound but those of the endpoints.
+    pub max_in_flight: Option<u32>,
+    /// The queue of requests that find no place; `None`: they are refused at once.
+    pub queue: Option<QueueConfig>,
     /// Time an endpoint is left alone after it said 429 or 503 with `Retry-After`; doubles with each such answer in a row, up to 16
     /// times this, and is never shorter than the `Retry-After` itself (at most 300 s). Zero switches it off.
     pub cool_down: Duration,
@@ -52,6 +57,8 @@ impl PoolConfig {
             affinity: None,
             load: None,
             retry: RetryConfig::default(),
+            max_in_flight: None,
+            queue: None,
             cool_down: Duration::from_millis(500),
             replicas: 1.0,
         }

@@ -5,6 +5,7 @@ use super::{Decision, Pool, Shed};
 use crate::endpoint::Gate;
 use crate::id::EndpointId;
 use crate::journal::Entry;
+use crate::queue::FairQueue;
 use crate::request::Request;
 use crate::time::{Duration, Instant};
 use core::cmp::Reverse;
@@ -15,13 +16,15 @@ pub(super) const NOWHERE: u32 = u32::MAX;
 impl Pool {
     /// The earliest instant at which an endpoint's state changes by time alone.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.timers.peek().map(|Reverse((at, _))| *at)
+        let endpoint = self.timers.peek().map(|Reverse((at, _))| *at);
+        [endpoint, self.queue.as_ref().and_then(FairQueue::next_deadline)].into_iter().flatten().min()
     }
 
     /// Brings every endpoint whose instant has come up to date. `admit` does so itself; a shell calls it to see the effects in time.
     pub fn on_deadline(&mut self, now: Instant) {
         self.record(now, &Entry::Deadline);
         self.let_pass(now);
+        self.serve_queue(now);
     }
 
     pub(super) fn let_pass(&mut self, now: Instant) {
@@ -212,9 +215,10 @@ impl Pool {
             if self.gates[Gate::CoolingDown as usize] > 0 {
                 self.scratch.extend(cooling.filter(|id| !req.attempted.contains(id)));
             }
-        } else if hold || !req.attempted.is_empty() {
+        } else if hold || !req.attempted.is_empty() || self.waiting_weight > 0.0 {
             for &id in &self.usable {
                 let waits = hold && self.members[id.index()].ramp.is_some_and(|r| !r.has_token());
+                let waits = waits || self.is_over_share(req, id);
                 let to = if waits || req.attempted.contains(&id) { &mut self.held_back } else { &mut self.scratch };
                 to.push(id);
             }

@@ -42,6 +42,8 @@ pub struct Dispatch {
     pub predicted: Prediction,
     /// Whether it is the trial of an ejected endpoint.
     pub trial: bool,
+    /// Hash of the tenant who asks.
+    pub tenant: u64,
 }
 
 /// The right to settle one dispatch. Not `Clone`, and consumed by [`super::Pool::settle`]: settling twice does not compile.

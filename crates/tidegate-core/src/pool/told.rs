@@ -14,14 +14,22 @@ impl Pool {
     /// Ends a dispatch. The only place where in-flight counts go down.
     #[allow(clippy::needless_pass_by_value, reason = "consuming the ticket is what makes settling twice impossible")]
     pub fn settle(&mut self, now: Instant, ticket: Ticket, outcome: Outcome) {
+        self.record(now, &Entry::Settled(ticket.key(), outcome));
+        self.end(now, ticket, outcome);
+        self.serve_queue(now);
+    }
+
+    /// What settling does, as part of another input.
+    #[allow(clippy::needless_pass_by_value, reason = "as for settle")]
+    pub(super) fn end(&mut self, now: Instant, ticket: Ticket, outcome: Outcome) {
         let Ticket { key, endpoint: id, .. } = ticket;
-        self.record(now, &Entry::Settled(key, outcome));
         if outcome.verdict == Verdict::Success {
             // An answer in one piece has its first byte when it is whole.
             self.on_first_byte(now, key);
         }
         let Some(dispatch) = self.in_flight.remove(key) else { return };
         let took_s = now.secs_since(dispatch.at);
+        self.tenants.on_end(dispatch.tenant, id);
         let hot = &mut self.endpoints.hot[id.index()];
         hot.in_flight -= 1;
         if dispatch.first_byte_at.is_none() {
@@ -55,6 +63,7 @@ impl Pool {
             Event::Drain { endpoint, draining } => self.on_drain(now, endpoint, draining),
             Event::Weight { endpoint, weight } => self.on_weight(now, endpoint, weight),
         }
+        self.serve_queue(now);
     }
 
     fn on_first_byte(&mut self, now: Instant, key: RequestKey) {

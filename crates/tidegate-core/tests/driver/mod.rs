@@ -189,6 +189,7 @@ impl Rig {
                 self.last_detail = detail;
                 ticket
             }
+            Decision::Wait { .. } => unreachable!("a pool without a queue lets nobody wait"),
             Decision::Shed { why, .. } => {
                 self.shed += 1;
                 return Err(why);

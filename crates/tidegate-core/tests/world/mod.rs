@@ -176,7 +176,13 @@ impl World {
 
     fn admit(&mut self, key: Option<u64>, tokens: Option<u32>, retry_of: Option<u32>, explain: bool) {
         let attempted: Vec<EndpointId> = retry_of.and_then(|k| self.endpoint(k)).into_iter().collect();
-        let req = Request { hash_key: key, affinity_key: key, prompt_tokens: tokens, attempted: &attempted };
+        let req = Request {
+            hash_key: key,
+            affinity_key: key,
+            prompt_tokens: tokens,
+            attempted: &attempted,
+            ..Request::default()
+        };
         self.pool.on_deadline(self.now);
         let gates: Vec<Gate> = self.pool.endpoints().hot.iter().map(|e| e.gate).collect();
         let open = |gate: Gate| {
@@ -197,6 +203,7 @@ impl World {
                 }
                 self.out.push(ticket);
             }
+            Decision::Wait { .. } => unreachable!("this pool has no queue"),
             Decision::Shed { .. } => {
                 let closed = self.pool.is_panicking() && self.pool.config().panic == Panic::Refuse;
                 let gave_up = !attempted.is_empty();

@@ -21,6 +21,7 @@ impl Kernel<'_> {
             request,
             gateway,
             ticket: None,
+            waiter: None,
             site: 0,
             id: None,
             first_at: None,
@@ -49,13 +50,29 @@ impl Kernel<'_> {
         let request =
             Request { prompt_tokens: Some(a.request.prompt_tokens), attempted: &a.attempted, ..Request::default() };
         let decision = self.gateways[a.gateway as usize].pool.admit(self.now, &request, None);
-        let Decision::Send { ticket, .. } = decision else {
-            // A retry that finds no place ends as its last attempt did.
-            if a.attempted.is_empty() {
-                a.verdict = Verdict::Failed(Failure::Status);
-                self.tally.shed += 1;
+        let gateway = a.gateway;
+        self.decided(slot, decision);
+        self.after_pool(gateway);
+    }
+
+    /// The pool has decided about the request in `slot`.
+    pub(super) fn decided(&mut self, slot: u32, decision: Decision) {
+        let a = &mut self.active[slot as usize];
+        let ticket = match decision {
+            Decision::Send { ticket, .. } => ticket,
+            Decision::Wait { waiter, .. } => {
+                self.gateways[a.gateway as usize].waiting.insert(waiter.id(), slot);
+                a.waiter = Some(waiter);
+                return;
             }
-            return self.finish(slot);
+            Decision::Shed { .. } => {
+                // A retry that finds no place ends as its last attempt did.
+                if a.attempted.is_empty() {
+                    a.verdict = Verdict::Failed(Failure::Status);
+                    self.tally.shed += 1;
+                }
+                return self.finish(slot);
+            }
         };
         a.site = ticket.endpoint().index() as u32;
         a.ticket = Some(ticket);
@@ -198,7 +215,10 @@ impl Kernel<'_> {
         let Some(ticket) = a.ticket.take() else { return };
         let retry = a.first_at.is_none() && is_retryable(a.verdict, ticket.is_trial());
         let outcome = Outcome { verdict: a.verdict, output_tokens: a.tokens };
-        self.gateways[a.gateway as usize].pool.settle(self.now, ticket, outcome);
+        let gateway = a.gateway;
+        self.gateways[gateway as usize].pool.settle(self.now, ticket, outcome);
+        self.after_pool(gateway);
+        let a = &mut self.active[slot as usize];
         if retry {
             a.attempted.push(EndpointId(a.site));
             self.dispatch(slot);

@@ -35,6 +35,8 @@ pub(super) enum Due {
     Fault(u32),
     /// A fault ends.
     FaultEnds(u32),
+    /// A pool changes by time alone.
+    Deadline(u32),
     /// A client of a closed loop asks.
     Client,
 }

@@ -53,9 +53,20 @@ pub(super) enum Input<'a> {
         prompt: Option<u32>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         attempted: Vec<u32>,
+        /// Tenant, its weight, priority class, cost.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tenant: Option<(u64, f64, u8, f64)>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        class: Option<u8>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deadline: Option<u64>,
         #[serde(flatten, borrow)]
         decided: Answer<'a>,
     },
+    /// A waiting request took its decision.
+    Claimed((u32, u32), #[serde(borrow)] Answer<'a>),
+    /// The client of a waiting request left.
+    Left((u32, u32)),
     Settled {
         key: (u32, u32),
         verdict: Ended,
@@ -69,6 +80,8 @@ pub(super) enum Input<'a> {
 pub(super) enum Answer<'a> {
     /// Dispatch, endpoint, rule, detail.
     Sent((u32, u32), u32, Cow<'a, str>, Cow<'a, str>),
+    /// The place in the queue.
+    Waits((u32, u32)),
     /// The code of the refusal.
     Shed(Cow<'a, str>),
 }
@@ -113,8 +126,18 @@ impl<'a> Input<'a> {
                 session: request.affinity_key,
                 prompt: request.prompt_tokens,
                 attempted: request.attempted.iter().map(|id| id.0).collect(),
+                tenant: (request.tenant != 0 || request.priority != 0 || request.cost > 0.0).then_some((
+                    request.tenant,
+                    request.tenant_weight,
+                    request.priority,
+                    request.cost,
+                )),
+                class: (request.class != 0).then_some(request.class),
+                deadline: request.deadline.map(Instant::as_nanos),
                 decided: Answer::of(decided),
             },
+            Entry::Claimed(id, decided) => Self::Claimed(id.parts(), Answer::of(decided)),
+            Entry::Left(id) => Self::Left(id.parts()),
             Entry::Settled(key, outcome) => {
                 Self::Settled { key: key.parts(), verdict: Ended::of(outcome.verdict), tokens: outcome.output_tokens }
             }
@@ -163,6 +186,7 @@ impl Answer<'_> {
             Decided::Sent { key, endpoint, rule, detail } => {
                 Self::Sent(key.parts(), endpoint.0, rule.into(), detail.into())
             }
+            Decided::Waits(id) => Self::Waits(id.parts()),
             Decided::Shed(why) => Self::Shed(why.code().into()),
         }
     }

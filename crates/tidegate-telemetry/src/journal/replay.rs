@@ -8,6 +8,7 @@ use tidegate_core::id::EndpointId;
 use tidegate_core::journal::Decided;
 use tidegate_core::pool::config::EndpointConfig;
 use tidegate_core::pool::{Decision, Pool, Ticket};
+use tidegate_core::queue::Waiter;
 use tidegate_core::request::Request;
 use tidegate_core::time::Instant;
 
@@ -76,7 +77,7 @@ pub fn replay(journal: impl BufRead) -> Result<Replay, ReplayError> {
         .map_err(|e| wrong(1, format!("not the first line of a journal: {}", in_line(&e))))?
         .ok_or_else(|| wrong(1, "not the first line of a journal: the file is empty".to_owned()))?;
     let pool = Pool::new(settings.core().map_err(|m| wrong(1, m))?, settings.checked, settings.seed);
-    let mut again = Again { pool, tickets: HashMap::new(), decisions: 0 };
+    let mut again = Again { pool, tickets: HashMap::new(), waiters: HashMap::new(), decisions: 0 };
     let mut result = Replay { settings, inputs: 0, decisions: 0, mismatch: None, covers_s: 0.0, cut: false };
     let mut began = None;
     while lines.advance()?.is_some() {
@@ -134,6 +135,7 @@ fn in_line(error: &serde_json::Error) -> String {
 struct Again {
     pool: Pool,
     tickets: HashMap<(u32, u32), Ticket>,
+    waiters: HashMap<(u32, u32), Waiter>,
     decisions: u64,
 }
 
@@ -156,27 +158,49 @@ impl Again {
                 let ticket = self.tickets.remove(&key).ok_or_else(|| format!("no dispatch {key:?} is out"))?;
                 self.pool.settle(now, ticket, verdict.outcome(tokens));
             }
-            Input::Admit { hash, session, prompt, attempted, decided } => {
+            Input::Admit { hash, session, prompt, attempted, tenant, class, deadline, decided } => {
                 let attempted: Vec<EndpointId> = attempted.into_iter().map(EndpointId).collect();
-                let request =
-                    Request { hash_key: hash, affinity_key: session, prompt_tokens: prompt, attempted: &attempted };
-                return Ok(self.decide(line, now, &request, &decided));
+                let (tenant, tenant_weight, priority, cost) = tenant.unwrap_or_default();
+                let request = Request {
+                    tenant,
+                    class: class.unwrap_or(0),
+                    tenant_weight,
+                    priority,
+                    cost,
+                    deadline: deadline.map(Instant::from_nanos),
+                    hash_key: hash,
+                    affinity_key: session,
+                    prompt_tokens: prompt,
+                    attempted: &attempted,
+                };
+                let decision = self.pool.admit(now, &request, None);
+                return Ok(self.compare(line, decision, &decided));
+            }
+            Input::Claimed(key, decided) => {
+                let waiter = self.waiters.remove(&key).ok_or_else(|| format!("nobody waits as {key:?}"))?;
+                let decision = self.pool.claim(now, waiter);
+                return Ok(self.compare(line, decision, &decided));
+            }
+            Input::Left(key) => {
+                let waiter = self.waiters.remove(&key).ok_or_else(|| format!("nobody waits as {key:?}"))?;
+                self.pool.leave(now, waiter);
             }
             _ => {}
         }
         Ok(None)
     }
 
-    fn decide(&mut self, line: u64, now: Instant, request: &Request<'_>, recorded: &Answer<'_>) -> Option<Mismatch> {
-        let decision = self.pool.admit(now, request, None);
+    fn compare(&mut self, line: u64, decision: Decision, recorded: &Answer<'_>) -> Option<Mismatch> {
         self.decisions += 1;
         let replayed = Answer::of(Decided::of(&decision));
         if replayed != *recorded {
             let shown = |a: &Answer<'_>| serde_json::to_string(a).unwrap_or_default();
             return Some(Mismatch { line, recorded: shown(recorded), replayed: shown(&replayed) });
         }
-        if let Decision::Send { ticket, .. } = decision {
-            self.tickets.insert(ticket.key().parts(), ticket);
+        match decision {
+            Decision::Send { ticket, .. } => drop(self.tickets.insert(ticket.key().parts(), ticket)),
+            Decision::Wait { waiter, .. } => drop(self.waiters.insert(waiter.id().parts(), waiter)),
+            Decision::Shed { .. } => {}
         }
         None
     }

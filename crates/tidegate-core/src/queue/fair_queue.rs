@@ -1,0 +1,306 @@
+//! A bounded queue that is fair by tokens.
+//!
+//! Between tenants: deficit round robin (Shreedhar and Varghese, 1996) over the cost of requests, so that a tenant with long prompts gets
+//! as many tokens served as one with short ones, not as many requests. A round of the textbook adds one quantum to each; here the rounds
+//! that would serve nobody are taken in one step, which makes a quantum of any size work: everyone advances by the fewest rounds after
+//! which somebody's first request is covered. Cost per choice: O(tenants that wait).
+//!
+//! Between classes: what a class has reserved is owed to it while it waits (its share of every cost served), whatever stands above it;
+//! the rest goes to the highest class that waits.
+//!
+//! Waiting costs nothing but memory: there is no thread, timer or poll per waiter, and one that leaves is gone at once.
+
+use super::tenant_queue::TenantQueue;
+use super::{QueueConfig, WaiterId, Waiting};
+use crate::time::{Duration, Instant, duration_from_secs};
+use alloc::collections::BinaryHeap;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+/// Time over which the speed of serving is averaged, in seconds.
+const SPEED_TAU_S: f64 = 5.0;
+/// Requests that must have been served before a wait is predicted from their speed.
+const SPEED_SAMPLES: u32 = 20;
+
+/// One class.
+#[derive(Clone, Debug)]
+struct Class {
+    share: f64,
+    /// Cost that is owed to the class from its reserved share.
+    owed: f64,
+    tenants: Vec<TenantQueue>,
+    waiting: usize,
+}
+
+/// Why a request cannot wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueFull {
+    /// `max_waiting` requests wait.
+    Queue,
+    /// The tenant has `max_per_tenant` requests waiting.
+    Tenant,
+    /// At the speed of late the turn would come after the deadline.
+    TooLong,
+}
+
+/// Who waits, and who is next.
+#[derive(Clone, Debug)]
+pub struct FairQueue {
+    cfg: QueueConfig,
+    classes: Vec<Class>,
+    slots: Vec<(u32, Option<Waiting>)>,
+    free: Vec<u32>,
+    deadlines: BinaryHeap<Reverse<(Instant, u32, u32)>>,
+    waiting_cost: f64,
+    served: u32,
+    served_at: Instant,
+    /// Cost served, and the seconds somebody waited for it, both fading with [`SPEED_TAU_S`].
+    served_cost: f64,
+    served_s: f64,
+}
+
+impl FairQueue {
+    /// An empty queue.
+    pub fn new(cfg: QueueConfig) -> Self {
+        let class = |c: &super::ClassConfig| Class { share: c.share, owed: 0.0, tenants: Vec::new(), waiting: 0 };
+        Self {
+            classes: cfg.classes.iter().map(class).collect(),
+            cfg,
+            slots: Vec::new(),
+            free: Vec::new(),
+            deadlines: BinaryHeap::new(),
+            waiting_cost: 0.0,
+            served: 0,
+            served_at: Instant::ORIGIN,
+            served_cost: 0.0,
+            served_s: 0.0,
+        }
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &QueueConfig {
+        &self.cfg
+    }
+
+    /// Requests that wait.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Requests of each class that wait, the highest first.
+    pub fn by_class(&self) -> impl Iterator<Item = usize> {
+        self.classes.iter().map(|c| c.waiting)
+    }
+
+    /// Weight of the tenants that wait, each counted once.
+    pub fn waiting_weight(&self) -> f64 {
+        let in_class_above =
+            |n: usize, t: u64| self.classes[..n].iter().flat_map(|c| &c.tenants).any(|o| o.tenant == t);
+        let tenants = self.classes.iter().enumerate().flat_map(|(n, c)| c.tenants.iter().map(move |t| (n, t)));
+        tenants.filter(|(n, t)| !in_class_above(*n, t.tenant)).map(|(_, t)| t.weight).sum()
+    }
+
+    /// The earliest deadline.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    /// Drops the deadlines of those who left from the top of the heap.
+    fn forget_past(&mut self) {
+        while self.deadlines.peek().is_some_and(|r| !self.is_waiting(r.0.1, r.0.2)) {
+            self.deadlines.pop();
+        }
+    }
+
+    fn is_waiting(&self, slot: u32, generation: u32) -> bool {
+        self.slots.get(slot as usize).is_some_and(|(g, w)| *g == generation && w.is_some())
+    }
+
+    /// Puts a request in line. Its deadline is brought to `max_wait` from `queued_at` if it lies later.
+    ///
+    /// # Errors
+    /// If it cannot wait, or waiting makes no sense.
+    pub fn push(&mut self, mut waiting: Waiting) -> Result<WaiterId, QueueFull> {
+        if self.len() >= self.cfg.max_waiting {
+            return Err(QueueFull::Queue);
+        }
+        waiting.deadline = waiting.deadline.min(waiting.queued_at + self.cfg.max_wait);
+        let number = usize::from(waiting.priority).min(self.classes.len() - 1);
+        let ahead = self.predicted_wait(number, waiting.tenant, waiting.weight);
+        if ahead.is_some_and(|d| waiting.queued_at + d > waiting.deadline) {
+            return Err(QueueFull::TooLong);
+        }
+        waiting.priority = number as u8;
+        let class = &mut self.classes[number];
+        let place = class.tenants.iter().position(|t| t.tenant == waiting.tenant).unwrap_or_else(|| {
+            class.tenants.push(TenantQueue::new(waiting.tenant));
+            class.tenants.len() - 1
+        });
+        let tenant = &mut class.tenants[place];
+        if tenant.waiting.len() >= self.cfg.max_per_tenant {
+            return Err(QueueFull::Tenant);
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((0, None));
+            (self.slots.len() - 1) as u32
+        });
+        tenant.weight = if waiting.weight > 0.0 { waiting.weight } else { 1e-6 };
+        tenant.waiting.push_back((slot, waiting.cost));
+        class.waiting += 1;
+        if self.waiting_cost <= 0.0 {
+            // The clock of the speed of serving begins when somebody first waits.
+            self.served_at = waiting.queued_at;
+        }
+        self.waiting_cost += waiting.cost;
+        let generation = self.slots[slot as usize].0;
+        self.deadlines.push(Reverse((waiting.deadline, slot, generation)));
+        self.slots[slot as usize].1 = Some(waiting);
+        Ok(WaiterId { slot, generation })
+    }
+
+    /// Takes a waiter out: its client left, or its time is over.
+    pub fn remove(&mut self, id: WaiterId) -> Option<Waiting> {
+        if !self.is_waiting(id.slot, id.generation) {
+            return None;
+        }
+        let entry = &mut self.slots[id.slot as usize];
+        let waiting = entry.1.take()?;
+        entry.0 = entry.0.wrapping_add(1);
+        self.free.push(id.slot);
+        let class = &mut self.classes[usize::from(waiting.priority)];
+        class.waiting -= 1;
+        if let Some(place) = class.tenants.iter().position(|t| t.tenant == waiting.tenant) {
+            let tenant = &mut class.tenants[place];
+            if tenant.waiting.front().is_some_and(|(slot, _)| *slot == id.slot) {
+                tenant.waiting.pop_front();
+            } else {
+                tenant.waiting.retain(|(slot, _)| *slot != id.slot);
+            }
+            if tenant.waiting.is_empty() {
+                // A tenant that has nothing to send saves nothing up.
+                class.tenants.remove(place);
+            }
+        }
+        self.waiting_cost = if self.is_empty() { 0.0 } else { (self.waiting_cost - waiting.cost).max(0.0) };
+        self.forget_past();
+        self.tidy_deadlines();
+        Some(waiting)
+    }
+
+    /// Keeps the heap of deadlines from outgrowing the queue when clients come and leave.
+    fn tidy_deadlines(&mut self) {
+        if self.deadlines.len() > 2 * self.len() + 64 {
+            let kept: Vec<_> = self
+                .deadlines
+                .drain()
+                .filter(|Reverse((_, s, g))| {
+                    self.slots.get(*s as usize).is_some_and(|(now, w)| now == g && w.is_some())
+                })
+                .collect();
+            self.deadlines = kept.into();
+        }
+    }
+
+    /// A waiter whose deadline has passed at `now`, taken out.
+    pub fn pop_expired(&mut self, now: Instant) -> Option<(WaiterId, Waiting)> {
+        let due = self.next_deadline().filter(|&at| at <= now)?;
+        let &Reverse((_, slot, generation)) = self.deadlines.peek().filter(|r| r.0.0 == due)?;
+        let id = WaiterId { slot, generation };
+        self.remove(id).map(|w| (id, w))
+    }
+
+    /// The next waiter that `may` be served, taken out. A tenant whose first request may not be served is passed over, and nobody behind
+    /// it in its own line overtakes it.
+    pub fn pop_next(&mut self, now: Instant, may: impl FnMut(&Waiting) -> bool) -> Option<(WaiterId, Waiting)> {
+        let (number, place) = self.choose(may)?;
+        let class = &mut self.classes[number];
+        let turns = class.tenants[place].turns()?;
+        for tenant in &mut class.tenants {
+            tenant.deficit += turns * tenant.weight;
+        }
+        let &(slot, cost) = class.tenants[place].waiting.front()?;
+        class.tenants[place].deficit -= cost;
+        // Who comes next among equals: the one that was served goes behind the others.
+        let served = class.tenants.remove(place);
+        class.tenants.push(served);
+        self.charge(number, cost);
+        let id = WaiterId { slot, generation: self.slots[slot as usize].0 };
+        let waiting = self.remove(id)?;
+        self.on_served(now, cost);
+        Some((id, waiting))
+    }
+
+    /// Class and tenant of the next waiter that may be served.
+    fn choose(&self, mut may: impl FnMut(&Waiting) -> bool) -> Option<(usize, usize)> {
+        let mut best_of = |class: &Class| {
+            let mut best: Option<(f64, usize)> = None;
+            for (place, tenant) in class.tenants.iter().enumerate() {
+                let Some((turns, (slot, _))) = tenant.turns().zip(tenant.waiting.front()) else { continue };
+                let servable = || self.slots[*slot as usize].1.as_ref();
+                if best.is_none_or(|(b, _)| turns < b) && servable().is_some_and(&mut may) {
+                    best = Some((turns, place));
+                }
+            }
+            best.map(|(_, place)| place)
+        };
+        // What is owed first, from the lowest class up: the highest one also has all that nobody reserved.
+        for (number, class) in self.classes.iter().enumerate().rev().filter(|(_, c)| c.waiting > 0) {
+            let first =
+                class.tenants.iter().filter_map(|t| t.waiting.front()).map(|(_, c)| *c).fold(f64::MAX, f64::min);
+            if number > 0
+                && class.owed >= first
+                && let Some(place) = best_of(class)
+            {
+                return Some((number, place));
+            }
+        }
+        self.classes.iter().enumerate().find_map(|(number, class)| Some((number, best_of(class)?)))
+    }
+
+    /// Each class that waits is owed its share of what is served, and the one that was served owes it back.
+    fn charge(&mut self, number: usize, cost: f64) {
+        for (k, class) in self.classes.iter_mut().enumerate() {
+            class.owed = if class.waiting == 0 { 0.0 } else { class.owed + class.share * cost };
+            if k == number {
+                class.owed = (class.owed - cost).max(-cost);
+            }
+        }
+    }
+
+    fn on_served(&mut self, now: Instant, cost: f64) {
+        let dt = now.secs_since(self.served_at);
+        let fade = libm::exp(-dt / SPEED_TAU_S);
+        self.served_at = now;
+        self.served = self.served.saturating_add(1);
+        self.served_cost = self.served_cost * fade + cost;
+        self.served_s = self.served_s * fade + dt;
+    }
+
+    /// How long a request of `tenant` would wait at the speed of late: everybody in front of it, or by its fair share if that is less.
+    /// `None` while too little was served to say.
+    pub fn predicted_wait(&self, number: usize, tenant: u64, weight: f64) -> Option<Duration> {
+        let known = self.served >= SPEED_SAMPLES && self.served_s > 0.0;
+        let speed = known.then(|| self.served_cost / self.served_s).filter(|s| *s > 0.0)?;
+        let class = self.classes.get(number)?;
+        let above: f64 = self.classes[..number].iter().flat_map(|c| &c.tenants).map(TenantQueue::cost).sum();
+        let (mut all, mut own, mut weights) = (0.0, 0.0, weight.max(1e-6));
+        for t in &class.tenants {
+            all += t.cost();
+            if t.tenant == tenant {
+                own = t.cost();
+            } else {
+                weights += t.weight;
+            }
+        }
+        let fair = own * weights / weight.max(1e-6);
+        Some(duration_from_secs((above + all.min(fair)) / speed))
+    }
+}
+
+#[cfg(test)]
+mod tests;
