@@ -15,7 +15,7 @@ pub use in_flight::{Dispatch, Prediction, Ticket};
 
 use crate::affinity::{Affinity, Bound};
 use crate::balance::{Cx, Pick, Picker, Usable, registry};
-use crate::breaker::Ejection;
+use crate::breaker::{Ejection, EjectionConfig};
 use crate::endpoint::{Endpoints, Gate};
 use crate::event::{Effect, EndpointEvent};
 use crate::explain::Explain;
@@ -59,6 +59,7 @@ struct Member {
 /// Endpoints that can serve the same request, the policy that picks among them, and everything known of both.
 pub struct Pool {
     cfg: PoolConfig,
+    ejection: EjectionConfig,
     warm_up: Vec<WarmUpStep>,
     picker: Box<dyn Picker>,
     affinity: Option<Affinity>,
@@ -105,6 +106,7 @@ impl Pool {
         let warms_up = cfg.policy.descriptor().warms_up;
         let default_steps = || if warms_up { Vec::new() } else { WarmUpStep::defaults() };
         Self {
+            ejection: EjectionConfig::of(&cfg.breaker),
             warm_up: cfg.warm_up.clone().unwrap_or_else(default_steps),
             picker,
             affinity: cfg.affinity.map(Affinity::new),
@@ -238,7 +240,7 @@ impl Pool {
         let key = self.in_flight.insert(dispatch);
         let member = &mut self.members[id.index()];
         if trial {
-            member.ejection.on_trial(&self.cfg.ejection, now, key);
+            member.ejection.on_trial(&self.ejection, now, key);
         }
         if let Some(ramp) = &mut member.ramp {
             ramp.on_dispatch();

@@ -11,6 +11,10 @@ pub struct Request<'a> {
     pub affinity_key: Option<u64>,
     /// Prompt tokens, estimated; `None` for an opaque request, which counts as one unit of work.
     pub prompt_tokens: Option<u32>,
+    /// Hash of the tenant's name; 0 if there is none. A tenant that fails everywhere says little about an endpoint.
+    pub tenant: u64,
+    /// Route class, 0 by default: each has a breaker of its own at every endpoint, as an engine may fail one kind of work only.
+    pub class: u8,
     /// Endpoints this request was already sent to. Not empty means that this is a retry.
     pub attempted: &'a [EndpointId],
 }

@@ -85,6 +85,7 @@ pub(crate) async fn exchange(
             affinity_key: asked.affinity_key,
             prompt_tokens: asked.prompt_tokens,
             attempted: &way.attempted,
+            ..Request::default()
         };
         let decision = pool.with(|p, now| p.admit(now, &request, explain.as_deref_mut()));
         let (ticket, rule, detail) = match (decision, last) {

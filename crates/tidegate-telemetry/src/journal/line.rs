@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::time::Duration;
 use tidegate_core::event::Event;
-use tidegate_core::id::{EndpointId, RequestKey};
+use tidegate_core::id::{EndpointId, ProbeId, RequestKey};
 use tidegate_core::journal::{Decided, Entry};
 use tidegate_core::load::LoadReport;
 use tidegate_core::outcome::{Failure, Outcome, Verdict};
@@ -31,6 +31,8 @@ pub(super) enum Input<'a> {
     },
     Removed(u32),
     FirstByte((u32, u32)),
+    Connected((u32, u32), u64),
+    Probed(u32, u64, bool),
     Progress(u32, u64),
     Checked(u32, bool),
     Load {
@@ -53,6 +55,10 @@ pub(super) enum Input<'a> {
         prompt: Option<u32>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         attempted: Vec<u32>,
+        #[serde(default, skip_serializing_if = "is_zero")]
+        tenant: u64,
+        #[serde(default, skip_serializing_if = "is_zero")]
+        class: u64,
         #[serde(flatten, borrow)]
         decided: Answer<'a>,
     },
@@ -90,6 +96,11 @@ pub(super) enum Ended {
     Stalled,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
 impl<'a> Line<'a> {
     pub(super) fn of(now: Instant, entry: &Entry<'a>) -> Self {
         Self { t: now.as_nanos(), input: Input::of(entry) }
@@ -113,6 +124,8 @@ impl<'a> Input<'a> {
                 session: request.affinity_key,
                 prompt: request.prompt_tokens,
                 attempted: request.attempted.iter().map(|id| id.0).collect(),
+                tenant: request.tenant,
+                class: request.class.into(),
                 decided: Answer::of(decided),
             },
             Entry::Settled(key, outcome) => {
@@ -124,6 +137,8 @@ impl<'a> Input<'a> {
     fn event(event: &Event) -> Self {
         match *event {
             Event::FirstByte(key) => Self::FirstByte(key.parts()),
+            Event::Connected { key, connection } => Self::Connected(key.parts(), connection),
+            Event::Probed { endpoint, probe, passed } => Self::Probed(endpoint.0, probe.0, passed),
             Event::Progress { endpoint, tokens } => Self::Progress(endpoint.0, tokens),
             Event::Checked { endpoint, passed } => Self::Checked(endpoint.0, passed),
             Event::LoadReported { endpoint, report } => Self::Load {
@@ -143,6 +158,10 @@ impl<'a> Input<'a> {
     pub(super) fn to_event(&self) -> Option<Event> {
         Some(match *self {
             Self::FirstByte(key) => Event::FirstByte(RequestKey::from_parts(key)),
+            Self::Connected(key, connection) => Event::Connected { key: RequestKey::from_parts(key), connection },
+            Self::Probed(endpoint, probe, passed) => {
+                Event::Probed { endpoint: EndpointId(endpoint), probe: ProbeId(probe), passed }
+            }
             Self::Progress(endpoint, tokens) => Event::Progress { endpoint: EndpointId(endpoint), tokens },
             Self::Checked(endpoint, passed) => Event::Checked { endpoint: EndpointId(endpoint), passed },
             Self::Load { endpoint, at, load, response_time_s, utilisation } => Event::LoadReported {

@@ -156,10 +156,16 @@ impl Again {
                 let ticket = self.tickets.remove(&key).ok_or_else(|| format!("no dispatch {key:?} is out"))?;
                 self.pool.settle(now, ticket, verdict.outcome(tokens));
             }
-            Input::Admit { hash, session, prompt, attempted, decided } => {
+            Input::Admit { hash, session, prompt, attempted, tenant, class, decided } => {
                 let attempted: Vec<EndpointId> = attempted.into_iter().map(EndpointId).collect();
-                let request =
-                    Request { hash_key: hash, affinity_key: session, prompt_tokens: prompt, attempted: &attempted };
+                let request = Request {
+                    hash_key: hash,
+                    affinity_key: session,
+                    prompt_tokens: prompt,
+                    tenant,
+                    class: u8::try_from(class).unwrap_or(0),
+                    attempted: &attempted,
+                };
                 return Ok(self.decide(line, now, &request, &decided));
             }
             _ => {}
