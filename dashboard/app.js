@@ -14,7 +14,7 @@ const GATES = {
   draining: ["off", "draining"],
   weight_zero: ["off", "weight 0"],
   unhealthy: ["bad", "unhealthy"],
-  ejected: ["bad", "ejected"],
+  open: ["bad", "open"],
   vacant: ["off", "removed"],
 };
 
@@ -158,8 +158,9 @@ function row(pool, endpoint, into, actions) {
 // Why the endpoint is not simply usable, in a few words below its state.
 function reasons(endpoint) {
   const said = [];
-  const out = endpoint.ejection;
-  if (out.state === "out") said.push(out.trial_running ? "trial running" : out.trial_in_s > 0 ? "trial in " + seconds(out.trial_in_s) : "next request is its trial");
+  const breaker = endpoint.breaker;
+  if (breaker.level === "half_open") said.push("breaker half-open");
+  if (breaker.level === "reduced") said.push("breaker: weight reduced");
   if (endpoint.share < 1) said.push("ramping up, " + percent(endpoint.share));
   if (endpoint.degraded) said.push("load signal " + endpoint.degraded);
   if (endpoint.weight !== 1) said.push("weight " + endpoint.weight);

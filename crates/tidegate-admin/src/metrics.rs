@@ -23,7 +23,7 @@ const ENDPOINT_GAUGES: [EndpointGauge; 10] = [
     (family::SHARE, |_, e| Some(e.share)),
     (family::LOAD, |_, e| e.load),
     (family::HEALTHY, |_, e| e.healthy().map(f64::from)),
-    (family::EJECTED, |_, e| Some(f64::from(e.is_ejected()))),
+    (family::OPEN, |_, e| Some(f64::from(e.is_open()))),
     (family::DEGRADED, |p, e| p.has_load.then(|| f64::from(e.degraded.is_some()))),
     (family::RESPONSE, |_, e| e.response_time_s),
     (family::DISPATCHED, |_, e| Some(e.dispatched() as f64)),

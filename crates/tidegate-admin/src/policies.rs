@@ -26,6 +26,7 @@ fn param(p: &Param) -> Json {
         ParamKind::Choice(words) => json!({ "type": "choice", "choices": words }),
         ParamKind::Bool => json!({ "type": "bool" }),
         ParamKind::Key => json!({ "type": "key" }),
+        ParamKind::Path => json!({ "type": "path" }),
     };
     let default = match p.default {
         Value::Float(v) | Value::Duration(v) => json!(v),

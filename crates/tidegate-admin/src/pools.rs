@@ -5,7 +5,7 @@ use crate::admin::Shared;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tidegate_core::breaker::Phase;
+use tidegate_core::breaker::Level;
 use tidegate_core::endpoint::Gate;
 use tidegate_core::id::EndpointId;
 use tidegate_core::pool::Pool;
@@ -61,7 +61,7 @@ pub(crate) struct EndpointView {
     requests_per_s: f64,
     /// `healthy`, `unhealthy`, or `unknown` without a check so far.
     health: &'static str,
-    ejection: EjectionView,
+    breaker: BreakerView,
     /// Reported load with own credit, 0 up.
     pub(crate) load: Option<f64>,
     /// Why the load signal cannot be used; always `null` in pools without one.
@@ -76,11 +76,13 @@ pub(crate) struct EndpointView {
     actions: BTreeMap<&'static str, bool>,
 }
 
+/// The breaker for route class 0.
 #[derive(Debug, Serialize)]
-#[serde(tag = "state", rename_all = "snake_case")]
-enum EjectionView {
-    In { errors: u32 },
-    Out { trial_in_s: f64, trial_running: bool },
+struct BreakerView {
+    /// `closed`, `open` or `half_open`.
+    state: &'static str,
+    /// `full`, `reduced`, `open` or `half_open`.
+    level: &'static str,
 }
 
 /// Counts since the start.
@@ -103,8 +105,8 @@ impl EndpointView {
         }
     }
 
-    pub(crate) fn is_ejected(&self) -> bool {
-        matches!(self.ejection, EjectionView::Out { .. })
+    pub(crate) fn is_open(&self) -> bool {
+        self.breaker.level == Level::Open.as_str()
     }
 
     pub(crate) fn dispatched(&self) -> u64 {
@@ -115,12 +117,7 @@ impl EndpointView {
         let id = EndpointId(index as u32);
         let (endpoints, hot) = (pool.endpoints(), pool.endpoints().get(id));
         let stats = &endpoints.stats[index];
-        let ejection = match pool.ejection(id) {
-            Phase::In { errors, .. } => EjectionView::In { errors },
-            Phase::Out { until, trial } => {
-                EjectionView::Out { trial_in_s: until.secs_since(now), trial_running: trial.is_some() }
-            }
-        };
+        let level = pool.level(id, 0);
         Self {
             index,
             url: Arc::clone(url),
@@ -132,7 +129,7 @@ impl EndpointView {
             share: pool.share_at(id, now),
             requests_per_s: hot.rate.per_second_at(now),
             health: pool.health(id).map_or("unknown", |healthy| if healthy { "healthy" } else { "unhealthy" }),
-            ejection,
+            breaker: BreakerView { state: level.state(), level: level.as_str() },
             load: endpoints.load_at(id, now).filter(|_| has_load),
             degraded: endpoints.loads[index].degraded_at(now).filter(|_| has_load).map(|why| why.as_str()),
             response_time_s: stats.response_times.mean(),

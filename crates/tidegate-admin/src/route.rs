@@ -115,7 +115,7 @@ fn ready(shared: &Shared) -> Answer {
     let reason = if !(shared.ready)() {
         Some("the gateway does not take requests: it is starting or draining")
     } else if !shared.pools.iter().any(|p| pools::may_serve(p)) {
-        Some("no pool has an endpoint that may serve: all are unhealthy, ejected, drained or of weight 0")
+        Some("no pool has an endpoint that may serve: all are unhealthy, open, drained or of weight 0")
     } else {
         None
     };

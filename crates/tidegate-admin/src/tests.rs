@@ -131,7 +131,7 @@ async fn pools_show_what_is_known_and_null_for_the_rest() {
         ("share", json!(1.0)),
         ("requests_per_s", json!(0.0)),
         ("health", json!("unknown")),
-        ("ejection", json!({ "state": "in", "errors": 0 })),
+        ("breaker", json!({ "state": "closed", "level": "full" })),
         ("load", Value::Null),
         ("degraded", json!("missing")),
         ("response_time_s", Value::Null),

@@ -122,6 +122,8 @@ pub enum Kind {
     KeySource,
     /// A policy: a bare name, or a mapping with `name` and the policy's parameters.
     Policy,
+    /// A breaker: a bare name, or a mapping with `name` and the breaker's parameters.
+    Breaker,
     /// A mapping.
     Table(&'static Table),
     /// A mapping, or the word that switches it off.
@@ -164,6 +166,7 @@ impl Kind {
             ParamKind::Choice(words) => Self::Choice(words),
             ParamKind::Bool => Self::Bool,
             ParamKind::Key => Self::KeySource,
+            ParamKind::Path => Self::Path,
         }
     }
 }
@@ -191,6 +194,7 @@ impl fmt::Display for Kind {
             Self::HeaderGlobs => f.write_str("a mapping from header names to patterns, * for any text"),
             Self::KeySource => f.write_str("{ header: NAME }, { cookie: NAME }, { body: FIELD }, tenant or prompt"),
             Self::Policy => f.write_str("the name of a policy, or a mapping with its name and parameters"),
+            Self::Breaker => f.write_str("the name of a breaker, or a mapping with its name and parameters"),
             Self::Table(t) | Self::TableOr(t, _) => write!(f, "a mapping with {}", names(t)),
             Self::List(t) => write!(f, "a list of mappings with {}", names(t)),
             Self::Named(t) => write!(f, "names, each with a mapping of {}", names(t)),

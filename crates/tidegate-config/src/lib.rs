@@ -7,6 +7,7 @@
 //! This crate does not open sockets, resolve names or look at a clock: what it accepts depends on the text and the environment it is given.
 
 mod affinity;
+mod breaker;
 mod config;
 mod docs;
 mod endpoint;
@@ -35,6 +36,7 @@ mod unknown;
 mod walk;
 
 pub use affinity::{Affinity, KeySource};
+pub use breaker::Breaker;
 pub use config::{Config, parse_as};
 pub use docs::{docs, docs_of};
 pub use endpoint::{Endpoint, EndpointUrl};
@@ -50,7 +52,7 @@ pub use policy::Policy;
 pub use pool::Pool;
 pub use problem::{Problem, ProblemKind, Severity};
 pub use reader::{Reader, Section, Switch};
-pub use recovery::{Ejection, WarmUp};
+pub use recovery::WarmUp;
 pub use route::{Match, Route};
 pub use schema::schema;
 pub use secret::Secret;

@@ -24,39 +24,85 @@ pub(crate) fn all() -> &'static [&'static Descriptor] {
     tidegate_core::balance::registry::all()
 }
 
+/// A list of descriptors that a key chooses from.
+pub(crate) struct Registered {
+    /// The key, which is also the word for one of them.
+    pub(crate) key: &'static str,
+    /// What the key may hold.
+    pub(crate) kind: Kind,
+    /// The name shown in examples.
+    pub(crate) example: &'static str,
+    /// What lists and explains them.
+    pub(crate) explained_by: &'static str,
+}
+
+/// What the config knows of policies beside their descriptors.
+const POLICIES: Registered =
+    Registered { key: "policy", kind: Kind::Policy, example: "adaptive", explained_by: "`tidegate policies`" };
+
+/// One of a list with its parameters.
+pub(crate) struct Chosen {
+    pub(crate) params: Params,
+    pub(crate) key: Option<KeySource>,
+    pub(crate) path: Option<String>,
+}
+
+impl Chosen {
+    fn new(descriptor: &'static Descriptor) -> Self {
+        Self { params: Params::defaults(descriptor), key: None, path: None }
+    }
+}
+
+/// A list of descriptors and how to speak of it.
+struct Choice<'a> {
+    of: &'a Registered,
+    all: &'a [&'static Descriptor],
+}
+
 /// Reads the key `policy`; `None` once the problem is recorded.
 pub(crate) fn read(r: &mut Reader<'_, '_>, default: &str) -> Option<Policy> {
-    let Some((node, place)) = r.node("policy") else {
-        let descriptor = r.walk.policies.iter().find(|d| d.name == default)?;
-        return Some(Policy { params: Params::defaults(descriptor), key: None });
+    let all = r.walk.policies;
+    read_registered(r, &POLICIES, all, default).map(|Chosen { params, key, .. }| Policy { params, key })
+}
+
+/// Reads the key of `of`, which chooses one of `all`; `None` once the problem is recorded.
+pub(crate) fn read_registered(
+    r: &mut Reader<'_, '_>,
+    of: &Registered,
+    all: &[&'static Descriptor],
+    default: &str,
+) -> Option<Chosen> {
+    let choice = Choice { of, all };
+    let Some((node, place)) = r.node(of.key) else {
+        return all.iter().find(|d| d.name == default).map(|d| Chosen::new(d));
     };
     match &node.content {
         Content::Scalar { .. } if !node.is_null() => {
-            let descriptor = find(r.walk, node, &place)?;
-            let policy = Policy { params: Params::defaults(descriptor), key: None };
-            demand_key(r.walk, &policy, &place);
-            Some(policy)
+            let chosen = Chosen::new(find(r.walk, &choice, node, &place)?);
+            demand_key(r.walk, &choice, &chosen, &place);
+            Some(chosen)
         }
-        Content::Map(entries) => with_params(r.walk, entries, &place),
+        Content::Map(entries) => with_params(r.walk, &choice, entries, &place),
         _ => {
-            r.wrong_shape("policy", node, &place);
+            r.wrong_shape(of.key, node, &place);
             None
         }
     }
 }
 
 /// The descriptor that `node` names.
-fn find(walk: &mut Walk<'_>, node: &Node, place: &Place) -> Option<&'static Descriptor> {
-    let name = scalar_value(walk, &Kind::Policy, "policy", "adaptive", node, place, scalar::text)?;
-    let found = walk.policies.iter().find(|d| d.name == name).copied();
+fn find(walk: &mut Walk<'_>, choice: &Choice<'_>, node: &Node, place: &Place) -> Option<&'static Descriptor> {
+    let Registered { key, kind, example, explained_by } = choice.of;
+    let name = scalar_value(walk, kind, key, example, node, place, scalar::text)?;
+    let found = choice.all.iter().find(|d| d.name == name).copied();
     if found.is_none() {
-        let names = || walk.policies.iter().map(|d| d.name);
+        let names = || choice.all.iter().map(|d| d.name);
         let complaint = Complaint {
-            found: format!("{}, a policy that does not exist", describe(node, false)),
+            found: format!("{}, a {key} that does not exist", describe(node, false)),
             allowed: format!("one of {}", names().collect::<Vec<_>>().join(", ")),
             hint: match nearest(&name, names()) {
-                Some(n) => format!("did you mean `{n}`? `tidegate policies` explains each"),
-                None => "`tidegate policies` explains each".to_owned(),
+                Some(n) => format!("did you mean `{n}`? {explained_by} explains each"),
+                None => format!("{explained_by} explains each"),
             },
         };
         walk.error(ProblemKind::OutOfRange, place, complaint);
@@ -65,23 +111,23 @@ fn find(walk: &mut Walk<'_>, node: &Node, place: &Place) -> Option<&'static Desc
 }
 
 /// The mapping form.
-fn with_params(walk: &mut Walk<'_>, entries: &[(Node, Node)], place: &Place) -> Option<Policy> {
+fn with_params(walk: &mut Walk<'_>, choice: &Choice<'_>, entries: &[(Node, Node)], place: &Place) -> Option<Chosen> {
     let is_name = |k: &Node| matches!(&k.content, Content::Scalar { text, .. } if text == "name");
     let Some((_, name)) = entries.iter().find(|(k, _)| is_name(k)) else {
         let complaint = Complaint {
             found: "no `name`".to_owned(),
-            allowed: "the name of a policy".to_owned(),
-            hint: "for example: `policy: { name: adaptive }`".to_owned(),
+            allowed: format!("the name of a {}", choice.of.key),
+            hint: format!("for example: `{}: {{ name: {} }}`", choice.of.key, choice.of.example),
         };
         walk.error(ProblemKind::Missing, &below(place, "name", place.span), complaint);
         return None;
     };
-    let descriptor = find(walk, name, &below(place, "name", name.span))?;
-    let mut policy = Policy { params: Params::defaults(descriptor), key: None };
+    let descriptor = find(walk, choice, name, &below(place, "name", name.span))?;
+    let mut chosen = Chosen::new(descriptor);
     let mut seen: Vec<&str> = Vec::new();
     for (key, value) in entries {
         let Content::Scalar { text, .. } = &key.content else {
-            unknown_param(walk, descriptor, &describe(key, false), &below(place, "", key.span));
+            unknown_param(walk, choice, descriptor, &describe(key, false), &below(place, "", key.span));
             continue;
         };
         let at = below(place, text, key.span);
@@ -96,21 +142,21 @@ fn with_params(walk: &mut Walk<'_>, entries: &[(Node, Node)], place: &Place) -> 
         }
         seen.push(text);
         match descriptor.param(text) {
-            Some(param) => set(walk, &mut policy, param, value, &at),
-            None if text != "name" => unknown_param(walk, descriptor, text, &at),
+            Some(param) => set(walk, &mut chosen, param, value, &at),
+            None if text != "name" => unknown_param(walk, choice, descriptor, text, &at),
             None => {}
         }
     }
-    check_thresholds(walk, &policy, place);
+    check_thresholds(walk, &chosen.params, place);
     if !seen.iter().any(|n| descriptor.param(n).is_some_and(|p| p.kind == ParamKind::Key)) {
-        demand_key(walk, &policy, place);
+        demand_key(walk, choice, &chosen, place);
     }
-    Some(policy)
+    Some(chosen)
 }
 
 /// A pair of thresholds must leave room between them.
-fn check_thresholds(walk: &mut Walk<'_>, policy: &Policy, place: &Place) {
-    let (calm, alarm) = (policy.params.float("calm_below"), policy.params.float("alarm_above"));
+fn check_thresholds(walk: &mut Walk<'_>, params: &Params, place: &Place) {
+    let (calm, alarm) = (params.float("calm_below"), params.float("alarm_above"));
     if calm > alarm {
         let complaint = Complaint {
             found: format!("calm_below {calm}, above alarm_above {alarm}"),
@@ -122,24 +168,27 @@ fn check_thresholds(walk: &mut Walk<'_>, policy: &Policy, place: &Place) {
 }
 
 /// A policy that hashes a key must be told where it is.
-fn demand_key(walk: &mut Walk<'_>, policy: &Policy, place: &Place) {
-    let descriptor = policy.params.descriptor();
+fn demand_key(walk: &mut Walk<'_>, choice: &Choice<'_>, chosen: &Chosen, place: &Place) {
+    let descriptor = chosen.params.descriptor();
     let Some(param) = descriptor.params.iter().find(|p| p.kind == ParamKind::Key) else { return };
     let complaint = Complaint {
         found: format!("{} without `{}`", descriptor.name, param.name),
         allowed: Kind::KeySource.to_string(),
-        hint: format!("for example: `policy: {{ name: {}, {}: {} }}`", descriptor.name, param.name, param.example),
+        hint: format!(
+            "for example: `{}: {{ name: {}, {}: {} }}`",
+            choice.of.key, descriptor.name, param.name, param.example
+        ),
     };
     walk.error(ProblemKind::Missing, &below(place, param.name, place.span), complaint);
 }
 
-fn unknown_param(walk: &mut Walk<'_>, descriptor: &Descriptor, name: &str, place: &Place) {
+fn unknown_param(walk: &mut Walk<'_>, choice: &Choice<'_>, descriptor: &Descriptor, name: &str, place: &Place) {
     let names: Vec<&str> = std::iter::once("name").chain(descriptor.params.iter().map(|p| p.name)).collect();
     let meant = nearest(name, names.iter().copied()).and_then(|n| descriptor.param(n));
-    let others = walk.policies.iter().filter(|d| d.param(name).is_some()).map(|d| d.name).collect::<Vec<_>>();
+    let others = choice.all.iter().filter(|d| d.param(name).is_some()).map(|d| d.name).collect::<Vec<_>>();
     let hint = match meant {
         Some(p) => format!("did you mean `{}`? For example: `{}: {}`", p.name, p.name, p.example),
-        None if others.is_empty() => format!("`tidegate policies` lists what {} can be told", descriptor.name),
+        None if others.is_empty() => format!("{} lists what {} can be told", choice.of.explained_by, descriptor.name),
         None => format!("`{name}` is a parameter of {}", others.join(", ")),
     };
     let found = format!("an unknown parameter of {}, `{name}`", descriptor.name);
@@ -147,16 +196,20 @@ fn unknown_param(walk: &mut Walk<'_>, descriptor: &Descriptor, name: &str, place
 }
 
 /// Sets one parameter from its node; `key` is where its key stands.
-fn set(walk: &mut Walk<'_>, policy: &mut Policy, param: &'static Param, node: &Node, key: &Place) {
+fn set(walk: &mut Walk<'_>, chosen: &mut Chosen, param: &'static Param, node: &Node, key: &Place) {
     let place = if node.is_null() { key.clone() } else { Place { span: node.span, path: key.path.clone() } };
     if param.kind == ParamKind::Key {
-        policy.key = key_source(walk, node, &place);
+        chosen.key = key_source(walk, node, &place);
         return;
     }
     let kind = Kind::of_param(param.kind, param.unit);
+    if param.kind == ParamKind::Path {
+        chosen.path = scalar_value(walk, &kind, param.name, param.example, node, &place, scalar::path);
+        return;
+    }
     let Some(value) = scalar_value(walk, &kind, param.name, param.example, node, &place, param_value) else { return };
     // The kind has the parameter's own range, so core accepts what was read; if it ever does not, the user is told.
-    if policy.params.set(param.name, value).is_err() {
+    if chosen.params.set(param.name, value).is_err() {
         let hint = format!("for example: `{}: {}`", param.name, param.example);
         let complaint = Complaint { found: describe(node, false), allowed: param.kind.to_string(), hint };
         walk.error(ProblemKind::OutOfRange, &place, complaint);

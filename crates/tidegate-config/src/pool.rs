@@ -1,6 +1,7 @@
 //! Endpoints that can serve the same request, and everything that is decided about them.
 
 use crate::affinity::Affinity;
+use crate::breaker::{self, Breaker, DEFAULT_BREAKER, Outlier};
 use crate::endpoint::Endpoint;
 use crate::health::Health;
 use crate::key::{Absent, Key, Kind, Table};
@@ -8,7 +9,7 @@ use crate::load::Load;
 use crate::policy::{self, Policy};
 use crate::problem::ProblemKind;
 use crate::reader::{Reader, Section, Switch};
-use crate::recovery::{Ejection, Steps, WarmUp};
+use crate::recovery::{Steps, WarmUp};
 use crate::timeouts::{Connections, Retry, Timeouts};
 use crate::walk::{Complaint, Mark};
 use tidegate_core::balance::registry::default_policy;
@@ -37,8 +38,8 @@ pub struct Pool {
     pub load: Option<Load>,
     /// Warm-up of new endpoints.
     pub warm_up: WarmUp,
-    /// Ejection after consecutive errors.
-    pub ejection: Ejection,
+    /// The breaker of every endpoint.
+    pub breaker: Breaker,
     /// Session affinity over the policy; `None` has none.
     pub affinity: Option<Affinity>,
     /// How long each part of a request may take.
@@ -63,7 +64,7 @@ impl Pool {
             core.healthy_after = health.healthy_after;
         }
         core.warm_up = self.warm_up.core();
-        core.ejection = self.ejection.0;
+        core.breaker = self.breaker.params.clone();
         core.affinity = self.affinity.as_ref().map(Affinity::core);
         core.load = self.load.as_ref().map(Load::core);
         core.retry = self.retry.core();
@@ -121,11 +122,18 @@ const KEYS: &[Key] = &[
         example: "{ steps: [{ at: 0s, share: 0.25 }, { at: 30s, share: 1 }] }",
     },
     Key {
-        name: "ejection",
-        kind: Kind::TableOr(Ejection::TABLE, "off"),
-        absent: Absent::Default("{}"),
-        summary: "Ejection after consecutive errors.",
-        example: "{ consecutive_errors: 5, base: 1s, max: 30s }",
+        name: "breaker",
+        kind: Kind::Breaker,
+        absent: Absent::Default(DEFAULT_BREAKER),
+        summary: "What keeps traffic from an endpoint that fails; `tidegate policies --breakers` lists names and parameters.",
+        example: "{ name: adaptive, stall_after: 2s }",
+    },
+    Key {
+        name: "outlier",
+        kind: Kind::Table(Outlier::TABLE),
+        absent: Absent::Means("breaker decides"),
+        summary: "The classic breaker in the words of Envoy and Istio, in place of `breaker`.",
+        example: "{ consecutive_5xx: 5, base_ejection_time: 30s }",
     },
     Key {
         name: "affinity",
@@ -181,10 +189,7 @@ impl Section for Pool {
             Switch::Off => WarmUp::Off,
             Switch::Absent => WarmUp::Default,
         };
-        let ejection = match r.switch("ejection") {
-            Switch::On(ejection) => ejection,
-            Switch::Off | Switch::Absent => Ejection::off(),
-        };
+        let breaker = breaker::read_either(r);
         Self {
             name: String::new(),
             // The stand-in for a policy that could not be read; a config with it is never returned.
@@ -195,7 +200,7 @@ impl Section for Pool {
             health: r.table("health"),
             load,
             warm_up,
-            ejection,
+            breaker,
             affinity: r.table("affinity"),
             timeouts: r.table_or_default("timeouts"),
             retry: r.table_or_default("retry"),

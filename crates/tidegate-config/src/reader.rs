@@ -4,6 +4,7 @@
 //! recorded on the way, so the walk goes on and one mistake does not hide the next. After the section has read its keys, those left over
 //! are unknown.
 
+use crate::breaker::{self, Breaker};
 use crate::key::{Absent, Key, Kind, Table, names};
 use crate::node::{Content, Node, Span};
 use crate::policy::Policy;
@@ -292,6 +293,11 @@ impl<'r, 'a> Reader<'r, 'a> {
     /// The policy at the key `policy`; `None` once the problem is recorded.
     pub fn policy(&mut self, default: &str) -> Option<Policy> {
         crate::policy::read(self, default)
+    }
+
+    /// The breaker at the key `breaker`.
+    pub fn breaker(&mut self) -> Breaker {
+        breaker::read(self)
     }
 
     /// A secret.

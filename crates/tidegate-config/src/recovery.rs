@@ -1,11 +1,11 @@
-//! How new endpoints come in and failing ones go out.
+//! How new endpoints come in.
 
 use crate::key::{Absent, Key, Kind, Table};
 use crate::reader::{Reader, Section};
 use crate::units::show_seconds;
 use crate::walk::Place;
 use std::time::Duration;
-use tidegate_core::pool::config::{EjectionConfig, WarmUpStep};
+use tidegate_core::pool::config::WarmUpStep;
 
 /// Warm-up of new endpoints.
 #[derive(Clone, Debug, PartialEq)]
@@ -122,73 +122,5 @@ fn check_steps(r: &mut Reader<'_, '_>, steps: &[WarmUpStep], places: &[Place]) {
     }
     if steps.is_empty() {
         r.missing("steps");
-    }
-}
-
-/// Ejection after consecutive errors; `consecutive_errors` is 0 where it is switched off.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ejection(pub EjectionConfig);
-
-impl Ejection {
-    /// No endpoint is ever ejected.
-    pub(crate) fn off() -> Self {
-        Self(EjectionConfig { consecutive_errors: 0, ..EjectionConfig::default() })
-    }
-}
-
-impl Section for Ejection {
-    const TABLE: &'static Table = &Table {
-        place: "pools.NAME.ejection",
-        summary: "Ejection after consecutive errors; one trial request decides on the return.",
-        keys: &[
-            Key {
-                name: "consecutive_errors",
-                kind: Kind::Integer { min: 1, max: 10_000, word: None },
-                absent: Absent::Default("5"),
-                summary: "Errors in a row that eject an endpoint.",
-                example: "5",
-            },
-            Key {
-                name: "base",
-                kind: Kind::Duration { min: 0.001, max: 3600.0, word: None },
-                absent: Absent::Default("1s"),
-                summary: "Time until the first trial.",
-                example: "1s",
-            },
-            Key {
-                name: "max",
-                kind: Kind::Duration { min: 0.001, max: 86_400.0, word: None },
-                absent: Absent::Default("30s"),
-                summary: "Longest time until a trial; the time doubles with every failed one.",
-                example: "30s",
-            },
-            Key {
-                name: "max_ejected",
-                kind: Kind::Fraction { min: 0.0, max: 1.0, word: None },
-                absent: Absent::Default("50%"),
-                summary: "Share of the endpoints that may be ejected at once.",
-                example: "50%",
-            },
-        ],
-    };
-
-    fn read(r: &mut Reader<'_, '_>) -> Self {
-        let consecutive_errors = u32::try_from(r.integer("consecutive_errors")).unwrap_or(u32::MAX);
-        let (base, max) = (r.duration("base"), r.duration("max"));
-        let (base, max) = match (r.is_set("base"), r.is_set("max")) {
-            (true, false) => (base, max.max(base)),
-            (false, true) => (base.min(max), max),
-            _ => (base, max),
-        };
-        if base > max && r.all_good(&["base", "max"]) {
-            let (base, max) = (show_seconds(base.as_secs_f64()), show_seconds(max.as_secs_f64()));
-            r.contradiction(
-                "base",
-                format!("{base}, longer than max ({max})"),
-                "at most max",
-                "lower base or raise max".to_owned(),
-            );
-        }
-        Self(EjectionConfig { consecutive_errors, base, max, max_ejected: r.number("max_ejected") })
     }
 }

@@ -6,6 +6,7 @@ use crate::key::{Absent, Key, Kind, Table};
 use crate::policy;
 use crate::reader::Section;
 use serde_json::{Map, Value, json};
+use tidegate_core::breaker::registry;
 use tidegate_core::descriptor::{Descriptor, Param};
 
 /// Every scalar may come from the environment.
@@ -102,7 +103,8 @@ fn kind(kind: &Kind) -> Value {
             }
             json!({ "anyOf": [table, { "enum": ["tenant", "prompt"] }] })
         }
-        Kind::Policy => policies(policy::all()),
+        Kind::Policy => chosen_from(policy::all()),
+        Kind::Breaker => chosen_from(registry::all()),
         Kind::Table(t) => table(t),
         Kind::TableOr(t, word) => json!({ "anyOf": [table(t), { "const": word }] }),
         Kind::List(t) => json!({ "type": "array", "items": table(t), "minItems": 1 }),
@@ -110,7 +112,7 @@ fn kind(kind: &Kind) -> Value {
     }
 }
 
-fn policies(all: &[&Descriptor]) -> Value {
+fn chosen_from(all: &[&Descriptor]) -> Value {
     let names: Vec<&str> = all.iter().map(|d| d.name).collect();
     let mut of = vec![json!({ "enum": names })];
     of.extend(all.iter().map(|d| {

@@ -57,9 +57,9 @@ fn wrong_types_and_ranges() {
          5:1 wrong_type threads | nothing | for example: `threads: 4`",
     );
     check(
-        &in_pool("    retry: [1]\n    ejection: none"),
+        &in_pool("    retry: [1]\n    breaker: none"),
         "5:12 wrong_type pools.p.retry | a list | for example: `{ max_attempts: 3 }`
-         6:15 wrong_type pools.p.ejection | none | write `off`",
+         6:14 out_of_range pools.p.breaker | none, a breaker that does not exist | `tidegate policies --breakers` explains each",
     );
 }
 
@@ -161,15 +161,19 @@ fn times_that_contradict_each_other() {
         "5:48 contradiction pools.p.load.max_age | 1s, shorter than the polling interval of 5s | for example: `max_age: 15s`",
     );
     check(
-        &in_pool("    ejection: { base: 60s, max: 30s }"),
-        "5:23 contradiction pools.p.ejection.base | 1m, longer than max (30s) | lower base or raise max",
+        &in_pool("    breaker: { name: classic, cool_down: 60s, max_cool_down: 30s }"),
+        "5:14 contradiction pools.p.breaker | cool_down 1m, longer than max_cool_down (30s) | lower cool_down or raise max_cool_down",
+    );
+    check(
+        &in_pool("    breaker: off\n    outlier: { consecutive_5xx: 3 }"),
+        "6:14 contradiction pools.p.outlier | outlier beside breaker: both say how endpoints go out | remove one of the two; `breaker` can be told more",
     );
 }
 
 #[test]
 fn a_default_gives_way_to_what_is_set() {
     let text = in_pool(
-        "    timeouts: { total: 10s }\n    health: { tcp: {}, interval: 100ms }\n    load: { status: { interval: 50ms } }\n    ejection: { base: 60s }",
+        "    timeouts: { total: 10s }\n    health: { tcp: {}, interval: 100ms }\n    load: { status: { interval: 50ms } }\n    outlier: { max_ejection_percent: 50 }",
     );
     check(&text, "");
     let (config, _) = tidegate_config::Config::parse(&text, "gw.yaml", &common::env).unwrap();
@@ -178,7 +182,10 @@ fn a_default_gives_way_to_what_is_set() {
     assert_eq!(pool.timeouts.first_byte.map(millis), Some(10_000));
     assert_eq!(pool.health.as_ref().map(|h| millis(h.timeout)), Some(100));
     assert_eq!(pool.load.as_ref().map(|l| (millis(l.status.timeout), millis(l.max_age))), Some((50, 150)));
-    assert_eq!(millis(pool.core().ejection.max), 60_000);
+    let breaker = pool.core().breaker;
+    let seconds = ["cool_down", "max_cool_down", "forgive_after"].map(|name| breaker.seconds(name));
+    assert_eq!((breaker.descriptor().name, seconds), ("classic", [Some(30.0), Some(300.0), Some(10.0)]));
+    assert_eq!((breaker.integer("consecutive_errors"), breaker.float("max_ejected")), (5, 0.5));
 }
 
 #[test]
@@ -268,12 +275,11 @@ fn what_can_be_switched_off_says_so() {
         (on_top("admin: no"), "admin"),
         (on_top("journal: false"), "journal"),
         (in_pool("    warm_up: false"), "warm_up"),
-        (in_pool("    ejection: 3"), "ejection"),
     ] {
         let found = problems(&text);
         assert_eq!(found.len(), 1, "{text}");
         assert!(found[0].allowed.ends_with(", or off"), "{word}: {}", found[0].allowed);
-        assert_eq!(found[0].hint == "write `off`", word != "ejection", "{}", found[0].hint);
+        assert_eq!(found[0].hint, "write `off`", "{word}");
     }
 }
 

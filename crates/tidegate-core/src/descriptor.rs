@@ -1,4 +1,4 @@
-//! One description per policy, from which everything a user sees is made.
+//! One description per policy or breaker, from which everything a user sees is made.
 //!
 //! Config parsing, its error messages, `tidegate policies`, the JSON Schema and the docs pages all read the same [`Descriptor`], so a
 //! default, unit or range is written once and cannot drift.
@@ -20,6 +20,8 @@ pub struct Descriptor {
     pub example: &'static str,
     /// Whether the rule warms a new endpoint up by itself, so that the default warm-up steps are left out.
     pub warms_up: bool,
+    /// Whether the rule goes where load or time is lowest, and not by share: a lowered weight does not hold it back, a rate does.
+    pub chases_load: bool,
     /// Every parameter, in the order in which docs list them.
     pub params: &'static [Param],
 }
@@ -81,6 +83,8 @@ pub enum ParamKind {
     /// Where in a request a hash key is found: `{ header: NAME }`, `{ cookie: NAME }`, `{ body: FIELD }`, `tenant` or `prompt`. The shell
     /// extracts it; the picker sees its hash in the request.
     Key,
+    /// The path of an HTTP request, starting with `/`. The shell asks for it; core never sees it.
+    Path,
 }
 
 /// The value of a parameter.
@@ -92,7 +96,7 @@ pub enum Value {
     Integer(u64),
     /// A duration in seconds.
     Duration(f64),
-    /// The word `off`, or a key that is not set.
+    /// The word `off`, or a key or path that is not set.
     Off,
     /// A word.
     Choice(&'static str),
@@ -118,7 +122,8 @@ impl ParamKind {
             (Self::Float { min, max }, Value::Float(v)) => v >= min && v <= max,
             (Self::Integer { min, max }, Value::Integer(v)) => v >= min && v <= max,
             (Self::Duration { min, max, .. }, Value::Duration(v)) => v >= min && v <= max,
-            (Self::Duration { can_be_off: true, .. } | Self::Key, Value::Off) | (Self::Bool, Value::Bool(_)) => true,
+            (Self::Duration { can_be_off: true, .. } | Self::Key | Self::Path, Value::Off)
+            | (Self::Bool, Value::Bool(_)) => true,
             (Self::Choice(words), Value::Choice(w)) => words.contains(&w),
             _ => return Err(ValueError::WrongType),
         };
@@ -137,6 +142,7 @@ impl fmt::Display for ParamKind {
             }
             Self::Choice(words) => write!(f, "one of {}", words.join(", ")),
             Self::Bool => f.write_str("true or false"),
+            Self::Path => f.write_str("a path that starts with /"),
             Self::Key => f.write_str("{ header: NAME }, { cookie: NAME }, { body: FIELD }, tenant or prompt"),
         }
     }
@@ -254,6 +260,7 @@ mod tests {
         source: "",
         example: "",
         warms_up: false,
+        chases_load: false,
         params: &[
             Param {
                 name: "form",

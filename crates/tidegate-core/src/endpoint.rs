@@ -21,8 +21,8 @@ pub enum Gate {
     WeightZero,
     /// Its active checks fail.
     Unhealthy,
-    /// Ejected after errors; only a trial may go there.
-    Ejected,
+    /// Its breaker is open; only a trial may go there.
+    Open,
     /// It said 429 or `Retry-After` a moment ago.
     CoolingDown,
     /// As many in flight as `max_in_flight` allows.
@@ -39,7 +39,7 @@ impl Gate {
         Self::Draining,
         Self::WeightZero,
         Self::Unhealthy,
-        Self::Ejected,
+        Self::Open,
         Self::CoolingDown,
         Self::Full,
         Self::Overloaded,
@@ -53,7 +53,7 @@ impl Gate {
             Self::Draining => "draining",
             Self::WeightZero => "weight_zero",
             Self::Unhealthy => "unhealthy",
-            Self::Ejected => "ejected",
+            Self::Open => "open",
             Self::CoolingDown => "cooling_down",
             Self::Full => "full",
             Self::Overloaded => "overloaded",

@@ -1,8 +1,9 @@
-//! Everything that can happen to a pool besides a request's coming and going.
+//! Everything that can happen to a pool besides a request's coming and going, and what it asks of its shell.
 //!
 //! Closed enums: the same events drive live traffic, simulation, replay and fuzzing.
 
-use crate::id::{EndpointId, RequestKey};
+use crate::breaker::Level;
+use crate::id::{EndpointId, ProbeId, RequestKey};
 use crate::load::LoadReport;
 use crate::outcome::Outcome;
 use crate::pool::Dispatch;
@@ -13,6 +14,23 @@ use crate::time::Duration;
 pub enum Event {
     /// The first byte of an answer arrived.
     FirstByte(RequestKey),
+    /// A dispatch goes over this upstream connection: a number of the shell's, fresh for every attempt to connect, so that failures of one
+    /// cause are told from failures of many.
+    Connected {
+        /// The dispatch.
+        key: RequestKey,
+        /// The connection.
+        connection: u64,
+    },
+    /// A probe that [`Effect::Probe`] asked for ended.
+    Probed {
+        /// The endpoint.
+        endpoint: EndpointId,
+        /// The probe.
+        probe: ProbeId,
+        /// Whether it connected and, where there is a path, was answered with success, in time.
+        passed: bool,
+    },
     /// Output tokens of all own streams at an endpoint since the last such event; sampled every 0.5 s, so that no token takes a lock.
     Progress {
         /// The endpoint.
@@ -56,8 +74,9 @@ impl Event {
     /// The endpoint it is about; `None` where it is about a request.
     pub fn endpoint(&self) -> Option<EndpointId> {
         match *self {
-            Self::FirstByte(_) => None,
+            Self::FirstByte(_) | Self::Connected { .. } => None,
             Self::Progress { endpoint, .. }
+            | Self::Probed { endpoint, .. }
             | Self::Checked { endpoint, .. }
             | Self::LoadReported { endpoint, .. }
             | Self::LoadMissed(endpoint)
@@ -79,7 +98,7 @@ pub enum EndpointEvent<'a> {
     Removed,
     /// Its static weight changed.
     Reweighted,
-    /// The endpoint is back after an ejection or failed checks.
+    /// The endpoint is back after its breaker was open or its checks failed.
     Returned,
     /// A request was sent to it.
     Dispatched(&'a Dispatch),
@@ -100,18 +119,37 @@ pub enum EndpointEvent<'a> {
     },
 }
 
-/// A change of state worth a log line and a metric. Core never logs: the shell does.
+/// What the shell has to do, or to say in a log line and a metric. Core does neither.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Effect {
-    /// An endpoint left rotation after consecutive errors; the first trial comes after `for_`.
-    Ejected {
+    /// Probe an endpoint: out of band, on a new connection, connect and then the breaker's health path, if it has one. The answer is
+    /// [`Event::Probed`]; one that takes longer than `timeout` has failed.
+    Probe {
         /// The endpoint.
         endpoint: EndpointId,
-        /// Time until a trial.
-        for_: Duration,
+        /// The probe, to be named in the answer.
+        probe: ProbeId,
+        /// How long it may take.
+        timeout: Duration,
     },
-    /// An ejected endpoint passed its trial and is ramped up.
-    Returned(EndpointId),
+    /// A breaker changed its level. The only place where that is said: logs, journal and metrics read it.
+    Breaker {
+        /// The endpoint.
+        endpoint: EndpointId,
+        /// The route class.
+        class: u8,
+        /// The level until now.
+        from: Level,
+        /// The level from now on.
+        to: Level,
+        /// Which test or verdict decided, a short stable word.
+        why: &'static str,
+    },
+    /// The endpoint of this request hangs and was opened: if nothing of the answer has been sent on, the request should go elsewhere,
+    /// within the retry budget.
+    Redispatch(RequestKey),
+    /// Every endpoint fails alike, so no breaker opens: it is the pool or its traffic. Or that is over.
+    PoolFailing(bool),
     /// Active checks changed their mind.
     Health {
         /// The endpoint.

@@ -12,6 +12,10 @@ impl EndpointId {
     }
 }
 
+/// A probe that the pool asked for, unique within its pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProbeId(pub u64);
+
 /// A request in flight: a slot and how often the slot was used, so that a late event about an ended request finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestKey {

@@ -17,7 +17,7 @@ pub use in_flight::{Dispatch, Prediction, Ticket};
 
 use crate::affinity::{Affinity, Bound};
 use crate::balance::{Cx, Pick, Picker, Usable, registry};
-use crate::breaker::Ejection;
+use crate::breaker::{Ejection, EjectionConfig};
 use crate::endpoint::{Endpoints, Gate};
 use crate::event::{Effect, EndpointEvent};
 use crate::explain::Explain;
@@ -37,7 +37,7 @@ use config::{PoolConfig, WarmUpStep};
 use core::cmp::Reverse;
 use tenant_places::TenantPlaces;
 
-/// Effects kept when nobody drains them; the oldest go first.
+/// Effects kept when nobody drains them; later ones are lost.
 const MAX_EFFECTS: usize = 1024;
 
 /// What a pool keeps of an endpoint beside what policies read.
@@ -63,6 +63,7 @@ struct Member {
 /// Endpoints that can serve the same request, the policy that picks among them, and everything known of both.
 pub struct Pool {
     cfg: PoolConfig,
+    ejection: EjectionConfig,
     warm_up: Vec<WarmUpStep>,
     picker: Box<dyn Picker>,
     affinity: Option<Affinity>,
@@ -116,6 +117,7 @@ impl Pool {
         let warms_up = cfg.policy.descriptor().warms_up;
         let default_steps = || if warms_up { Vec::new() } else { WarmUpStep::defaults() };
         Self {
+            ejection: EjectionConfig::of(&cfg.breaker),
             warm_up: cfg.warm_up.clone().unwrap_or_else(default_steps),
             picker,
             affinity: cfg.affinity.map(Affinity::new),
@@ -264,7 +266,7 @@ impl Pool {
         let key = self.in_flight.insert(dispatch);
         let member = &mut self.members[id.index()];
         if trial {
-            member.ejection.on_trial(&self.cfg.ejection, now, key);
+            member.ejection.on_trial(&self.ejection, now, key);
         }
         if let Some(ramp) = &mut member.ramp {
             ramp.on_dispatch();
@@ -331,10 +333,10 @@ impl Pool {
     }
 
     fn push_effect(&mut self, effect: Effect) {
-        if self.effects.len() == MAX_EFFECTS {
-            self.effects.pop_front();
+        // Those who wait have to be told; the queue bounds how many that are.
+        if self.effects.len() < MAX_EFFECTS || matches!(effect, Effect::Turn(_)) {
+            self.effects.push_back(effect);
         }
-        self.effects.push_back(effect);
     }
 
     /// The dispatch behind `key`, while it is out.

@@ -1,7 +1,7 @@
 //! Every policy: who may be picked, and what is said when nobody may.
 mod driver;
 
-use driver::{FAILED, Rig, Service, at, cases, config, secs};
+use driver::{FAILED, Rig, Service, at, cases, config, five_errors, secs};
 use tidegate_core::endpoint::Gate;
 use tidegate_core::event::{Effect, Event};
 use tidegate_core::id::EndpointId;
@@ -50,7 +50,7 @@ fn never_an_unusable_endpoint_while_a_usable_one_exists() {
             let gates: Vec<Gate> = (0..10).map(|k| rig.gate(EndpointId(k))).collect();
             let best = [Gate::Usable, Gate::CoolingDown].into_iter().find(|g| gates.contains(g));
             match rig.offer() {
-                Some(id) if gates[id.index()] == Gate::Ejected => trials += 1,
+                Some(id) if gates[id.index()] == Gate::Open => trials += 1,
                 Some(id) => assert_eq!(Some(gates[id.index()]), best, "{}: {gates:?}", case.label),
                 None => assert_eq!(best, None, "{}: refused although {gates:?}", case.label),
             }
@@ -184,7 +184,7 @@ fn too_few_healthy_endpoints_use_all_or_refuse_as_configured() {
 fn max_in_flight_is_never_exceeded_also_in_warm_up_and_trials() {
     for mut case in cases() {
         case.cfg.warm_up = Some(WarmUpStep::defaults());
-        case.cfg.ejection.base = secs(0.2);
+        case.cfg.breaker = five_errors(0.2);
         let mut rig = Rig::new(case.cfg, 5);
         let bounded = |k| EndpointConfig { max_in_flight: Some(8), ..EndpointConfig::new(format!("e{k}")) };
         for k in 0..3 {
@@ -241,7 +241,7 @@ fn a_full_pool_says_endpoint_limit_and_an_overloaded_one_says_so() {
 #[test]
 fn a_throttled_trial_is_left_alone_as_long_as_it_asked() {
     let mut cfg = config("random", &[]);
-    cfg.ejection.base = secs(0.1);
+    cfg.breaker = five_errors(0.1);
     let mut rig = Rig::of(&cfg, &[Service::Ends(FAILED, 0.001), Service::Delay(0.01)], 1);
     rig.run(100.0, 0.5);
     assert!(rig.is_out(EndpointId(0)));

@@ -56,10 +56,7 @@ fn retries_go_elsewhere_and_stay_in_their_budget() {
     for case in cases() {
         let mut rig = Rig::of(&case.cfg, &[Service::Ends(FAILED, 0.0); 5], 4);
         rig.pool = tidegate_core::pool::Pool::new(
-            PoolConfig {
-                ejection: tidegate_core::pool::config::EjectionConfig { consecutive_errors: 0, ..case.cfg.ejection },
-                ..case.cfg.clone()
-            },
+            PoolConfig { breaker: driver::breaker("off", &[]), ..case.cfg.clone() },
             false,
             1,
         );

@@ -71,7 +71,7 @@ fn ties_are_spread() {
 fn an_endpoint_that_fails_fast_gets_at_most_its_share_and_then_only_trials() {
     for case in cases() {
         let mut cfg = case.cfg.clone();
-        cfg.ejection.consecutive_errors = 0;
+        cfg.breaker = driver::breaker("off", &[]);
         let mut services = [Service::Delay(0.2); 5];
         services[2] = Service::Ends(FAILED, 0.002);
         // Without ejection: the rules that count a failure keep it at its share or below. The others leave failures to the ejection.

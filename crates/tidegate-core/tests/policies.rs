@@ -205,7 +205,7 @@ fn health_score_multiplies_queue_and_time() {
 #[test]
 fn health_score_gives_an_endpoint_that_failed_another_chance() {
     let mut cfg = config("health_score", &[]);
-    cfg.ejection.consecutive_errors = 0;
+    cfg.breaker = driver::breaker("off", &[]);
     let mut rig = Rig::of(&cfg, &[Service::Delay(0.05), Service::Ends(FAILED, 0.01)], 1);
     rig.run(10.0, 5.0);
     rig.services[1] = Service::Delay(0.05);
@@ -240,7 +240,7 @@ fn least_connections_starts_a_new_endpoint_as_if_it_were_busy() {
 fn plain_least_response_time_is_blind_to_rejections_and_the_ewma_is_not() {
     let share = |form| {
         let mut cfg = config("least_response_time", &[("form", Value::Choice(form))]);
-        (cfg.ejection.consecutive_errors, cfg.cool_down) = (0, secs(0.0));
+        (cfg.breaker, cfg.cool_down) = (driver::breaker("off", &[]), secs(0.0));
         let mut rig = Rig::of(&cfg, &[Service::Delay(0.2), Service::Delay(0.05)], 1);
         rig.run(20.0, 10.0);
         rig.services[1] = Service::Ends(FAILED, 0.001);

@@ -155,10 +155,13 @@ impl PoolHandle {
     fn carry_out(&self, effect: &Effect) {
         let (pool, url) = (&*self.name, |id: EndpointId| &*self.endpoints[id.index()].url);
         match effect {
-            Effect::Ejected { endpoint, for_ } => {
-                tracing::warn!(pool, endpoint = url(*endpoint), wait_s = for_.as_secs_f64(), "endpoint ejected");
+            Effect::Breaker { endpoint, class, from, to, why } => {
+                let (from, to) = (from.as_str(), to.as_str());
+                tracing::warn!(pool, endpoint = url(*endpoint), class, from, to, why, "breaker");
             }
-            Effect::Returned(endpoint) => tracing::info!(pool, endpoint = url(*endpoint), "endpoint passed its trial"),
+            Effect::PoolFailing(true) => tracing::error!(pool, "every endpoint fails alike: no breaker opens"),
+            Effect::PoolFailing(false) => tracing::info!(pool, "the endpoints no longer fail alike"),
+            Effect::Probe { .. } | Effect::Redispatch(_) => {}
             Effect::Health { endpoint, healthy: true } => {
                 tracing::info!(pool, endpoint = url(*endpoint), "endpoint is healthy");
             }

@@ -22,7 +22,7 @@ async fn a_refused_connection_is_tried_elsewhere() {
         retried += usize::from(reply.header("x-tidegate-reason") == Some("retry;endpoint_connect;round_robin"));
     }
     assert_eq!(retried, 5, "five errors in a row eject it; then nobody pays for finding out again");
-    assert_eq!(t.gateway.pools()[0].with(|p, _| p.count(Gate::Ejected)), 1);
+    assert_eq!(t.gateway.pools()[0].with(|p, _| p.count(Gate::Open)), 1);
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn errors_of_the_engine_pass_as_they_are() {
         let reply = client.reply().await;
         assert_eq!((reply.status, reply.header("retry-after"), reply.text().as_str()), (429, Some("3"), "busy"));
     }
-    assert_eq!(t.gateway.pools()[0].with(|p, _| p.count(Gate::Ejected)), 0, "throttling is no sickness");
+    assert_eq!(t.gateway.pools()[0].with(|p, _| p.count(Gate::Open)), 0, "throttling is no sickness");
 }
 
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn an_engine_that_says_it_is_full_is_not_sick() {
         full += usize::from(reply.status == 503);
     }
     assert_eq!(full, 1, "left alone for a moment after it said so");
-    assert_eq!(t.gateway.pools()[0].with(|p, _| p.count(Gate::Ejected)), 0);
+    assert_eq!(t.gateway.pools()[0].with(|p, _| p.count(Gate::Open)), 0);
 }
 
 #[tokio::test]

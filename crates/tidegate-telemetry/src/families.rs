@@ -101,7 +101,7 @@ families! {
         "Reported load with own credit; absent while the signal is degraded.";
     HEALTHY: Gauge "tidegate_endpoint_healthy", "0 or 1", ENDPOINT,
         "Verdict of the active checks; absent before the first check and in pools without checks.";
-    EJECTED: Gauge "tidegate_endpoint_ejected", "0 or 1", ENDPOINT,
+    OPEN: Gauge "tidegate_endpoint_open", "0 or 1", ENDPOINT,
         "Whether the endpoint is out after consecutive errors.";
     DEGRADED: Gauge "tidegate_endpoint_degraded", "0 or 1", ENDPOINT,
         "Whether the load signal cannot be used; absent in pools without a source of load.";

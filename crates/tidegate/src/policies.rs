@@ -1,4 +1,4 @@
-//! `tidegate policies`: every policy with every parameter's range and default, from the descriptors that parse the config.
+//! `tidegate policies`: every policy, or breaker, with every parameter's range and default, from the descriptors that parse the config.
 
 use clap::Parser;
 use serde_json::{Value as Json, json};
@@ -7,21 +7,26 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use tidegate_admin::describe;
 use tidegate_core::balance::registry;
+use tidegate_core::breaker;
 use tidegate_core::descriptor::{Descriptor, Param, ParamKind, Value};
 
 const EXAMPLES: &str = "\
 Examples:
   tidegate policies
   tidegate policies least_response_time
+  tidegate policies --breakers
   tidegate policies --json";
 
-/// List the balancing policies and what each can be told
+/// List the balancing policies, or the breakers, and what each can be told
 #[derive(Debug, Parser)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Only this policy
-    #[arg(value_parser = known)]
+    #[arg(value_parser = known, conflicts_with = "breakers")]
     name: Option<&'static Descriptor>,
+    /// The breakers instead
+    #[arg(long)]
+    breakers: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -36,12 +41,17 @@ fn known(name: &str) -> Result<&'static Descriptor, String> {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let shown: &[&Descriptor] = args.name.as_ref().map_or(registry::all(), std::slice::from_ref);
+    let shown: &[&Descriptor] = match &args.name {
+        Some(one) => std::slice::from_ref(one),
+        None if args.breakers => breaker::registry::all(),
+        None => registry::all(),
+    };
     let mut out = std::io::stdout().lock();
     if args.json {
-        let policies: Vec<Json> = shown.iter().map(|d| describe(d)).collect();
+        let described: Vec<Json> = shown.iter().map(|d| describe(d)).collect();
+        let list = if args.breakers { "breakers" } else { "policies" };
         let version = env!("CARGO_PKG_VERSION");
-        writeln!(out, "{:#}", json!({ "tool_version": version, "command": "policies", "policies": policies }))?;
+        writeln!(out, "{:#}", json!({ "tool_version": version, "command": "policies", list: described }))?;
     } else {
         write!(out, "{}", table(shown))?;
     }
@@ -69,6 +79,7 @@ fn row(p: &Param) -> [String; 4] {
     let unit = if matches!(p.unit, "" | "s") { String::new() } else { format!(" ({})", p.unit) };
     let default = match (p.kind, p.default) {
         (ParamKind::Key, Value::Off) => "required".to_owned(),
+        (ParamKind::Path, Value::Off) => "= that of the checks".to_owned(),
         (_, value) => format!("= {value}"),
     };
     [p.name.to_owned(), default, format!("{}{unit}", p.kind), p.summary.to_owned()]
@@ -81,7 +92,8 @@ mod tests {
     #[test]
     fn every_policy_and_parameter_is_listed() {
         let text = table(registry::all());
-        for d in registry::all() {
+        let text = text + &table(breaker::registry::all());
+        for d in registry::all().iter().chain(breaker::registry::all()) {
             assert!(text.contains(d.name), "{}", d.name);
             let shown = describe(d);
             for (i, p) in d.params.iter().enumerate() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::engine::{self, Config, RunningEngine};
 use tidegate::load::{Lengths, Pattern, Plan, Progress, run_plan};
-use tidegate_core::breaker::Phase;
+use tidegate_core::breaker::Level;
 use tidegate_core::endpoint::Gate;
 use tidegate_core::id::EndpointId;
 use tidegate_proxy::{Gateway, PoolHandle};
@@ -29,7 +29,7 @@ fn start(name: &str) -> RunningEngine {
 fn gateway(engines: &[RunningEngine]) -> Gateway {
     let urls: Vec<String> = engines.iter().map(|e| format!("{{ url: '{}' }}", e.url())).collect();
     let text = format!(
-        "listeners: [{{ address: '127.0.0.1:0' }}]\nadmin: off\npools: {{ chat: {{ policy: least_connections, endpoints: [{}], ejection: {{ base: 100ms, max: 200ms }} }} }}",
+        "listeners: [{{ address: '127.0.0.1:0' }}]\nadmin: off\npools: {{ chat: {{ policy: least_connections, endpoints: [{}], breaker: {{ name: classic, cool_down: 100ms, max_cool_down: 200ms }} }} }}",
         urls.join(", ")
     );
     let (config, _) = tidegate_config::Config::parse(&text, "test", &|_| None).unwrap();
@@ -70,7 +70,7 @@ fn a_dying_engine_takes_only_its_own_streams_with_it() {
     wait_until("streams everywhere", || (0..3).all(|k| in_flight_at(&pool, EndpointId(k)) >= 15));
     let on_victim = u64::from(in_flight_at(&pool, VICTIM));
     engines[2].set_fault(Fault { kind: FaultKind::Refuse, ..Fault::default() });
-    wait_until("ejected", || pool.with(|p, _| p.endpoints().get(VICTIM).gate == Gate::Ejected));
+    wait_until("open", || pool.with(|p, _| p.endpoints().get(VICTIM).gate == Gate::Open));
     let (before, seen) = (pool.with(|p, _| p.endpoints().stats[2].dispatched), progress.ended());
     wait_until("a hundred more answers", || progress.ended() > seen + 100);
     let trials = pool.with(|p, _| p.endpoints().stats[2].dispatched) - before;
@@ -79,7 +79,7 @@ fn a_dying_engine_takes_only_its_own_streams_with_it() {
     engines[2].set_fault(Fault::default());
     let mut most = 0;
     wait_until("back", || {
-        let back = pool.with(|p, _| matches!(p.ejection(VICTIM), Phase::In { .. }));
+        let back = pool.with(|p, _| p.level(VICTIM, 0) == Level::Full);
         most = most.max(in_flight_at(&pool, VICTIM));
         back
     });

@@ -48,7 +48,7 @@ fn config(engines: &[RunningEngine], folder: &Path) -> tidegate_config::Config {
     for (k, policy) in POLICIES.iter().enumerate() {
         let affinity = if k == 4 { ", affinity: { key: { header: x-key } }" } else { "" };
         text += &format!(
-            "  p{k}: {{ policy: {policy}, endpoints: [{}], ejection: {{ base: 50ms, max: 200ms }}{affinity} }}\n",
+            "  p{k}: {{ policy: {policy}, endpoints: [{}], breaker: {{ name: classic, cool_down: 50ms, max_cool_down: 200ms }}{affinity} }}\n",
             urls.join(", ")
         );
     }
@@ -84,7 +84,7 @@ fn every_decision_of_a_live_run_can_be_taken_again() {
                 })
             })
             .collect();
-        // An engine dies and comes back under load, so that ejections, trials, ramps and retries are in the journals too.
+        // An engine dies and comes back under load, so that breakers, trials, ramps and retries are in the journals too.
         engines[2].set_fault(Fault { kind: FaultKind::Refuse, for_s: Some(0.3), ..Fault::default() });
         running.into_iter().for_each(|r| r.join().unwrap());
     });

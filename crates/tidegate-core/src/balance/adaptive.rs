@@ -44,6 +44,7 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
     source: "notes: adaptive; algorithms, section 3.2",
     example: "policy: { name: adaptive, memory: 120s }",
     warms_up: true,
+    chases_load: true,
     params: &[
         Param {
             name: "first_words",

@@ -31,6 +31,7 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
     source: "Karger 1997; Eisenbud 2016 (Maglev); Mirrokni 2018 (bounded loads)",
     example: "policy: { name: consistent_hash, key: { header: x-session-id }, bounded_load: 1.25 }",
     warms_up: false,
+    chases_load: false,
     params: &[
         Param {
             name: "key",

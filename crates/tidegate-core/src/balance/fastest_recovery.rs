@@ -29,6 +29,7 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
     source: "notes: algorithms, section 3",
     example: "policy: { name: fastest_recovery, form: forecast }",
     warms_up: false,
+    chases_load: true,
     params: &[
         Param {
             name: "form",

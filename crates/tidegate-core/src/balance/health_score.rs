@@ -18,6 +18,7 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
     source: "SPEC section 1",
     example: "policy: health_score",
     warms_up: false,
+    chases_load: true,
     params: &[],
 };
 

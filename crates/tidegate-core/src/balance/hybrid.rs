@@ -25,6 +25,7 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
     source: "SPEC section 1",
     example: "policy: { name: hybrid, calm_below: 0.7, alarm_above: 0.9 }",
     warms_up: false,
+    chases_load: true,
     params: &[
         Param {
             name: "calm_below",

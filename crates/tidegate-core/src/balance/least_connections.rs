@@ -22,6 +22,7 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
     source: "join the shortest queue; HAProxy leastconn",
     example: "policy: { name: least_connections, initial_connections: 5 }",
     warms_up: false,
+    chases_load: true,
     params: &[Param {
         name: "initial_connections",
         summary: "phantom requests a new or returned endpoint starts with; one fades per answer or turn passed over",

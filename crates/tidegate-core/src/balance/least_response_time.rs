@@ -26,6 +26,7 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
     source: "notes: algorithms, sections 1.2 and 4",
     example: "policy: { name: least_response_time, signal: ttft }",
     warms_up: false,
+    chases_load: true,
     params: &[
         Param {
             name: "form",

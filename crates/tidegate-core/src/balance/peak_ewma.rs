@@ -21,6 +21,7 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
     source: "Finagle PeakEwma; Linkerd defaults",
     example: "policy: { name: peak_ewma, decay: 10s }",
     warms_up: false,
+    chases_load: false,
     params: &[
         Param {
             name: "decay",

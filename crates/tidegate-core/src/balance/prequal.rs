@@ -31,6 +31,7 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
     source: "notes: algorithms, section 1.1; Prequal, NSDI 2024",
     example: "policy: { name: prequal, q_rif: 0.84 }",
     warms_up: false,
+    chases_load: false,
     params: &[
         Param {
             name: "q_rif",

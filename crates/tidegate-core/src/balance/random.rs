@@ -11,6 +11,7 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
     source: "-",
     example: "policy: random",
     warms_up: false,
+    chases_load: false,
     params: &[],
 };
 

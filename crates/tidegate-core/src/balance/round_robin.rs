@@ -15,6 +15,7 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
     source: "-",
     example: "policy: round_robin",
     warms_up: false,
+    chases_load: false,
     params: &[],
 };
 

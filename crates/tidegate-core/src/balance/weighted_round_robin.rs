@@ -24,6 +24,7 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
     source: "nginx, smooth weighted round robin",
     example: "policy: { name: weighted_round_robin, weights: auto }",
     warms_up: false,
+    chases_load: false,
     params: &[
         Param {
             name: "weights",

@@ -1,25 +1,52 @@
-//! Ejection after consecutive errors, and one leased trial to come back.
+//! Opening after consecutive errors, and one leased trial to come back.
 //!
 //! The plain rule of Envoy and HAProxy, with the two faults reported against it removed: exactly one trial is out at a time, held by a
 //! request key so that a straggler from before the ejection can neither close nor reopen it; and a trial that ends without a verdict
 //! (client left, 4xx, 429) frees its place at once instead of wedging the state. A trial is a lease: one that hangs longer than
-//! [`EjectionConfig::max`] lets the next one start, and an answer to either brings the endpoint back.
+//! `max_cool_down` lets the next one start, and an answer to either brings the endpoint back.
 
+use crate::descriptor::Params;
 use crate::id::RequestKey;
 use crate::outcome::{Failure, Verdict};
-use crate::pool::config::EjectionConfig;
 use crate::time::{Duration, Instant};
+
+/// When to open and how long to wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct EjectionConfig {
+    pub(crate) consecutive_errors: u32,
+    pub(crate) base: Duration,
+    pub(crate) max: Duration,
+    pub(crate) max_ejected: f64,
+}
+
+impl EjectionConfig {
+    pub(crate) fn of(params: &Params) -> Self {
+        let name = params.descriptor().name;
+        let seconds = |n: &str, default| crate::time::duration_from_secs(params.seconds(n).unwrap_or(default));
+        let base = seconds("cool_down", 1.0);
+        Self {
+            consecutive_errors: match name {
+                "classic" => params.integer("consecutive_errors") as u32,
+                "off" => 0,
+                _ => 5,
+            },
+            base,
+            max: seconds("max_cool_down", 30.0).max(base),
+            max_ejected: params.float("max_ejected"),
+        }
+    }
+}
 
 /// The ejection state of one endpoint.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Ejection {
+pub(crate) struct Ejection {
     phase: Phase,
     failed_trials: u32,
 }
 
 /// Where an endpoint stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Phase {
+enum Phase {
     /// In use, after so many errors in a row.
     In {
         /// Consecutive errors before the first byte; an answer that begins ends the row.
@@ -44,7 +71,7 @@ impl Default for Phase {
 
 /// What an outcome did.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Change {
+pub(crate) enum Change {
     /// Out for this long.
     Ejected(Duration),
     /// In again.
@@ -52,18 +79,13 @@ pub enum Change {
 }
 
 impl Ejection {
-    /// The phase.
-    pub fn phase(&self) -> Phase {
-        self.phase
-    }
-
     /// Whether the endpoint is out.
-    pub fn is_out(&self) -> bool {
+    pub(crate) fn is_out(&self) -> bool {
         matches!(self.phase, Phase::Out { .. })
     }
 
     /// When the next trial may start; `None` if in.
-    pub fn trial_at(&self) -> Option<Instant> {
+    pub(crate) fn trial_at(&self) -> Option<Instant> {
         match self.phase {
             Phase::Out { until, .. } => Some(until),
             Phase::In { .. } => None,
@@ -71,14 +93,14 @@ impl Ejection {
     }
 
     /// A trial was dispatched as `key` at `now`.
-    pub fn on_trial(&mut self, cfg: &EjectionConfig, now: Instant, key: RequestKey) {
+    pub(crate) fn on_trial(&mut self, cfg: &EjectionConfig, now: Instant, key: RequestKey) {
         if let Phase::Out { until, trial } = &mut self.phase {
             (*until, *trial) = (now + cfg.max, Some(key));
         }
     }
 
     /// Other evidence says that the endpoint is up again: try at once.
-    pub fn on_healthy(&mut self, now: Instant) {
+    pub(crate) fn on_healthy(&mut self, now: Instant) {
         if let Phase::Out { until, .. } = &mut self.phase {
             *until = (*until).min(now);
         }
@@ -86,7 +108,7 @@ impl Ejection {
 
     /// The first byte of a request came, of a trial or not. For a trial that settles it: a stream of minutes must not keep its
     /// endpoint out.
-    pub fn on_first_byte(&mut self, is_trial: bool) -> Option<Change> {
+    pub(crate) fn on_first_byte(&mut self, is_trial: bool) -> Option<Change> {
         match &mut self.phase {
             Phase::In { errors, .. } => {
                 *errors = 0;
@@ -101,7 +123,7 @@ impl Ejection {
     }
 
     /// Request `key` ended. `may_eject`: the pool can do without this endpoint.
-    pub fn on_end(
+    pub(crate) fn on_end(
         &mut self,
         cfg: &EjectionConfig,
         now: Instant,
@@ -154,7 +176,8 @@ mod tests {
         Instant::ORIGIN + Duration::from_secs(s)
     }
     fn ejected() -> (Ejection, EjectionConfig) {
-        let (mut e, cfg) = (Ejection::default(), EjectionConfig::default());
+        let (mut e, cfg) =
+            (Ejection::default(), EjectionConfig::of(&Params::defaults(&super::super::classic::DESCRIPTOR)));
         let changes: std::vec::Vec<_> = (0..5).map(|n| e.on_end(&cfg, at(0), key(n), FAILED, true)).collect();
         assert_eq!(changes[3..], [None, Some(Change::Ejected(cfg.base))]);
         (e, cfg)
@@ -163,7 +186,8 @@ mod tests {
     #[test]
     fn client_errors_never_eject() {
         // gateways.md 25: requests over the context length opened the breaker.
-        let (mut e, cfg) = (Ejection::default(), EjectionConfig::default());
+        let (mut e, cfg) =
+            (Ejection::default(), EjectionConfig::of(&Params::defaults(&super::super::classic::DESCRIPTOR)));
         for n in 0..100 {
             assert_eq!(e.on_end(&cfg, at(0), key(n), Verdict::ClientError, true), None);
         }
@@ -207,7 +231,8 @@ mod tests {
 
     #[test]
     fn an_engine_that_cuts_every_stream_is_ejected() {
-        let (mut e, cfg) = (Ejection::default(), EjectionConfig::default());
+        let (mut e, cfg) =
+            (Ejection::default(), EjectionConfig::of(&Params::defaults(&super::super::classic::DESCRIPTOR)));
         for n in 0..5 {
             assert!(!e.is_out());
             e.on_first_byte(false);

@@ -1,5 +1,6 @@
 //! What a pool is told once: validated by the config crate, plain data here.
 
+use crate::breaker::registry::default_breaker;
 use crate::descriptor::Params;
 use crate::queue::QueueConfig;
 use crate::time::Duration;
@@ -23,8 +24,8 @@ pub struct PoolConfig {
     pub healthy_after: u32,
     /// Warm-up of new endpoints; `None` takes [`WarmUpStep::defaults`] unless the policy warms up by itself.
     pub warm_up: Option<Vec<WarmUpStep>>,
-    /// Ejection after consecutive errors.
-    pub ejection: EjectionConfig,
+    /// The breaker and its parameters.
+    pub breaker: Params,
     /// Session affinity over the policy.
     pub affinity: Option<AffinityConfig>,
     /// How reported loads are used; `None` if the pool has no source of load.
@@ -53,7 +54,7 @@ impl PoolConfig {
             unhealthy_after: 3,
             healthy_after: 2,
             warm_up: None,
-            ejection: EjectionConfig::default(),
+            breaker: Params::defaults(default_breaker()),
             affinity: None,
             load: None,
             retry: RetryConfig::default(),
@@ -105,25 +106,6 @@ impl WarmUpStep {
     /// A quarter at once, half after 30 s, all after 60 s.
     pub fn defaults() -> Vec<Self> {
         [(0, 0.25), (30, 0.5), (60, 1.0)].map(|(s, share)| Self { at: Duration::from_secs(s), share }).to_vec()
-    }
-}
-
-/// Ejection after consecutive errors, and the way back: one leased trial request, then a ramp.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct EjectionConfig {
-    /// Errors in a row that eject; 0 switches ejection off.
-    pub consecutive_errors: u32,
-    /// Time until the first trial.
-    pub base: Duration,
-    /// Longest time until a trial; it doubles with every failed one.
-    pub max: Duration,
-    /// Share of the endpoints that may be ejected at once (0..1). A single endpoint is never ejected.
-    pub max_ejected: f64,
-}
-
-impl Default for EjectionConfig {
-    fn default() -> Self {
-        Self { consecutive_errors: 5, base: Duration::from_secs(1), max: Duration::from_secs(30), max_ejected: 0.5 }
     }
 }
 

@@ -82,7 +82,7 @@ impl Pool {
             return Gate::Unhealthy;
         }
         if member.ejection.is_out() {
-            return Gate::Ejected;
+            return Gate::Open;
         }
         if self.is_full(now, id) {
             return Gate::Full;
@@ -236,7 +236,7 @@ impl Pool {
     /// An ejected endpoint whose time has come gets this request as its trial.
     pub(super) fn trial_for(&mut self, now: Instant, req: &Request<'_>) -> Option<EndpointId> {
         let ready = |id: &EndpointId| {
-            self.endpoints.hot[id.index()].gate == Gate::Ejected
+            self.endpoints.hot[id.index()].gate == Gate::Open
                 && self.members[id.index()].ejection.trial_at().is_some_and(|at| at <= now)
                 && self.members[id.index()].not_before <= now
                 && !self.is_full(now, *id)
@@ -256,7 +256,7 @@ impl Pool {
             Shed::EndpointLimit
         } else if count(Gate::Overloaded) > 0 {
             Shed::Overloaded
-        } else if count(Gate::Unhealthy) + count(Gate::Ejected) + count(Gate::CoolingDown) > 0 {
+        } else if count(Gate::Unhealthy) + count(Gate::Open) + count(Gate::CoolingDown) > 0 {
             Shed::NoHealthyEndpoint
         } else if count(Gate::WeightZero) > 0 {
             Shed::AllWeightsZero

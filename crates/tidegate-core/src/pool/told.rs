@@ -1,7 +1,7 @@
 //! What a pool is told: ends of requests, checks, reports, operators' wishes.
 
 use super::{Pool, Ticket};
-use crate::breaker::Phase;
+use crate::breaker::Level;
 use crate::endpoint::Gate;
 use crate::event::{Effect, EndpointEvent, Event};
 use crate::id::{EndpointId, RequestKey};
@@ -41,7 +41,7 @@ impl Pool {
         self.cool_down(now, id, outcome.verdict);
         let may_eject = self.may_eject(id);
         let member = &mut self.members[id.index()];
-        let change = member.ejection.on_end(&self.cfg.ejection, now, key, outcome.verdict, may_eject);
+        let change = member.ejection.on_end(&self.ejection, now, key, outcome.verdict, may_eject);
         self.on_ejection(now, id, change);
         self.refresh(now, id);
         self.vacate(now, id);
@@ -56,6 +56,8 @@ impl Pool {
         }
         match event {
             Event::FirstByte(key) => self.on_first_byte(now, key),
+            // Nothing is asked for or learned from them here: consecutive errors need neither.
+            Event::Connected { .. } | Event::Probed { .. } => {}
             Event::Progress { endpoint, tokens } => self.on_progress(now, endpoint, tokens),
             Event::Checked { endpoint, passed } => self.on_check(now, endpoint, passed),
             Event::LoadReported { endpoint, report } => self.on_report(now, endpoint, &report),
@@ -170,31 +172,31 @@ impl Pool {
             return false;
         }
         let staying: u32 = in_rotation.iter().map(|&g| self.count(g)).sum();
-        let out = self.out.iter().filter(|&&id| matches!(gate(id), Gate::Ejected | Gate::Unhealthy)).count() as u32;
-        let must_stay = libm::ceil((1.0 - self.cfg.ejection.max_ejected) * f64::from(staying + out)).max(1.0);
+        let out = self.out.iter().filter(|&&id| matches!(gate(id), Gate::Open | Gate::Unhealthy)).count() as u32;
+        let must_stay = libm::ceil((1.0 - self.ejection.max_ejected) * f64::from(staying + out)).max(1.0);
         f64::from(staying - 1) >= must_stay
     }
 
     fn on_ejection(&mut self, now: Instant, id: EndpointId, change: Option<crate::breaker::Change>) {
         match change {
-            Some(crate::breaker::Change::Ejected(for_)) => {
-                if !self.out.contains(&id) {
-                    self.out.push(id);
-                }
-                self.push_effect(Effect::Ejected { endpoint: id, for_ });
+            Some(crate::breaker::Change::Ejected(_)) if !self.out.contains(&id) => {
+                self.out.push(id);
+                let (from, to) = (Level::Full, Level::Open);
+                self.push_effect(Effect::Breaker { endpoint: id, class: 0, from, to, why: "errors_in_a_row" });
             }
             Some(crate::breaker::Change::Returned) => {
                 self.out.retain(|&o| o != id);
                 self.start_recovery(now, id);
-                self.push_effect(Effect::Returned(id));
+                let (from, to) = (Level::Open, Level::Full);
+                self.push_effect(Effect::Breaker { endpoint: id, class: 0, from, to, why: "trial_passed" });
             }
-            None => {}
+            Some(crate::breaker::Change::Ejected(_)) | None => {}
         }
     }
 
-    /// The ejection phase of an endpoint.
-    pub fn ejection(&self, id: EndpointId) -> Phase {
-        self.members[id.index()].ejection.phase()
+    /// The level of an endpoint's breaker for a route class.
+    pub fn level(&self, id: EndpointId, _class: u8) -> Level {
+        if self.members[id.index()].ejection.is_out() { Level::Open } else { Level::Full }
     }
 
     /// The verdict of an endpoint's active checks, `None` before the first.

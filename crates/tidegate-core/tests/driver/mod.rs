@@ -44,6 +44,21 @@ pub(crate) fn params(policy: &str, set: &[(&str, Value)]) -> Params {
     params
 }
 
+/// The breaker `name` with some parameters set.
+pub(crate) fn breaker(name: &str, set: &[(&str, Value)]) -> Params {
+    let Some(descriptor) = tidegate_core::breaker::registry::find(name) else { unreachable!("no breaker {name}") };
+    let mut params = Params::defaults(descriptor);
+    for &(param, value) in set {
+        assert_eq!(params.set(param, value), Ok(()), "{name} {param}");
+    }
+    params
+}
+
+/// The breaker that opens after five errors in a row, with its first pause of `s` seconds.
+pub(crate) fn five_errors(s: f64) -> Params {
+    breaker("classic", &[("cool_down", Value::Duration(s))])
+}
+
 /// A pool's configuration around `policy`.
 pub(crate) fn config(policy: &str, set: &[(&str, Value)]) -> PoolConfig {
     PoolConfig { warm_up: Some(Vec::new()), ..PoolConfig::new(params(policy, set)) }
@@ -301,7 +316,7 @@ impl Rig {
     }
 
     pub(crate) fn is_out(&self, id: EndpointId) -> bool {
-        matches!(self.pool.ejection(id), tidegate_core::breaker::Phase::Out { .. })
+        self.pool.level(id, 0) == tidegate_core::breaker::Level::Open
     }
 
     pub(crate) fn event(&mut self, event: Event) {

@@ -1,8 +1,9 @@
 //! A pool and an onlooker who knows what must hold: driven by property tests, and by the fuzz target `pool`.
 #![allow(dead_code, reason = "each driver uses its part")]
 
-use crate::driver::{FAILED, at, cases, secs};
+use crate::driver::{FAILED, at, breaker, cases, secs};
 use proptest::prelude::*;
+use tidegate_core::descriptor::Value;
 use tidegate_core::endpoint::Gate;
 use tidegate_core::event::Event;
 use tidegate_core::explain::Explain;
@@ -195,7 +196,7 @@ impl World {
                 assert!(!attempted.contains(&id), "never back to where it was");
                 let gate = gates[id.index()];
                 if ticket.is_trial() {
-                    assert_eq!((gate, rule), (Gate::Ejected, "probe"));
+                    assert_eq!((gate, rule), (Gate::Open, "probe"));
                 } else if gate == Gate::CoolingDown {
                     assert!(!gates.contains(&Gate::Usable), "a cooling endpoint only when no other is left");
                 } else {
@@ -270,7 +271,9 @@ pub(crate) fn configured(case: usize, flags: u8) -> PoolConfig {
     cfg.affinity = flag(1).then_some(AffinityConfig { hold: secs(5.0), max_keys: 8 });
     cfg.warm_up = flag(2).then(WarmUpStep::defaults);
     cfg.panic = if flag(3) { Panic::Refuse } else { Panic::UseAll };
-    cfg.ejection.consecutive_errors = if flag(4) { 2 } else { 5 };
+    if flag(4) {
+        cfg.breaker = breaker("classic", &[("consecutive_errors", Value::Integer(2))]);
+    }
     if flag(5) {
         cfg.max_load = None;
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tidegate_config::{Absent, Key, Kind, Policy, Reader, Section, Table};
 use tidegate_core::balance::registry::default_policy;
+use tidegate_core::breaker::off;
 use tidegate_core::descriptor::Params;
 use tidegate_core::pool::config::{LoadConfig, PoolConfig, RetryConfig};
 
@@ -68,7 +69,7 @@ impl Section for Probes {
 #[derive(Clone, Debug)]
 pub struct PoolSettings {
     retry: RetryConfig,
-    ejection: bool,
+    breaker: Params,
     cool_down: Duration,
 }
 
@@ -85,11 +86,11 @@ impl Section for PoolSettings {
                 example: "2",
             },
             Key {
-                name: "ejection",
-                kind: Kind::Bool,
-                absent: Absent::Default("true"),
-                summary: "Whether endpoints are ejected after consecutive errors.",
-                example: "false",
+                name: "breaker",
+                kind: Kind::Breaker,
+                absent: Absent::Default("adaptive"),
+                summary: "What keeps traffic from an endpoint that fails, as in a config file.",
+                example: "off",
             },
             Key {
                 name: "cool_down",
@@ -105,7 +106,7 @@ impl Section for PoolSettings {
         let max_attempts = u32::try_from(r.integer("max_attempts")).unwrap_or(1);
         Self {
             retry: RetryConfig { max_attempts, ..RetryConfig::default() },
-            ejection: r.bool("ejection"),
+            breaker: r.breaker().params,
             cool_down: r.duration("cool_down"),
         }
     }
@@ -135,7 +136,7 @@ impl Section for Contender {
                 name: "textbook",
                 kind: Kind::Bool,
                 absent: Absent::Default("false"),
-                summary: "The bare published rule: no gate by load, no ejection, no retry, no cool-down.",
+                summary: "The bare published rule: no gate by load, no breaker, no retry, no cool-down.",
                 example: "true",
             },
             Key {
@@ -175,10 +176,9 @@ impl Contender {
         cfg.replicas = f64::from(replicas);
         cfg.retry = settings.retry;
         cfg.cool_down = settings.cool_down;
-        if self.textbook || !settings.ejection {
-            cfg.ejection.consecutive_errors = 0;
-        }
+        cfg.breaker = settings.breaker.clone();
         if self.textbook {
+            cfg.breaker = Params::defaults(&off::DESCRIPTOR);
             (cfg.max_load, cfg.cool_down, cfg.retry.max_attempts) = (None, Duration::ZERO, 1);
         }
         cfg

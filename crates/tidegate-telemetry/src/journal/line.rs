@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::time::Duration;
 use tidegate_core::event::Event;
-use tidegate_core::id::{EndpointId, RequestKey};
+use tidegate_core::id::{EndpointId, ProbeId, RequestKey};
 use tidegate_core::journal::{Decided, Entry};
 use tidegate_core::load::LoadReport;
 use tidegate_core::outcome::{Failure, Outcome, Verdict};
@@ -31,6 +31,8 @@ pub(super) enum Input<'a> {
     },
     Removed(u32),
     FirstByte((u32, u32)),
+    Connected((u32, u32), u64),
+    Probed(u32, u64, bool),
     Progress(u32, u64),
     Checked(u32, bool),
     Load {
@@ -147,6 +149,8 @@ impl<'a> Input<'a> {
     fn event(event: &Event) -> Self {
         match *event {
             Event::FirstByte(key) => Self::FirstByte(key.parts()),
+            Event::Connected { key, connection } => Self::Connected(key.parts(), connection),
+            Event::Probed { endpoint, probe, passed } => Self::Probed(endpoint.0, probe.0, passed),
             Event::Progress { endpoint, tokens } => Self::Progress(endpoint.0, tokens),
             Event::Checked { endpoint, passed } => Self::Checked(endpoint.0, passed),
             Event::LoadReported { endpoint, report } => Self::Load {
@@ -166,6 +170,10 @@ impl<'a> Input<'a> {
     pub(super) fn to_event(&self) -> Option<Event> {
         Some(match *self {
             Self::FirstByte(key) => Event::FirstByte(RequestKey::from_parts(key)),
+            Self::Connected(key, connection) => Event::Connected { key: RequestKey::from_parts(key), connection },
+            Self::Probed(endpoint, probe, passed) => {
+                Event::Probed { endpoint: EndpointId(endpoint), probe: ProbeId(probe), passed }
+            }
             Self::Progress(endpoint, tokens) => Event::Progress { endpoint: EndpointId(endpoint), tokens },
             Self::Checked(endpoint, passed) => Event::Checked { endpoint: EndpointId(endpoint), passed },
             Self::Load { endpoint, at, load, response_time_s, utilisation } => Event::LoadReported {

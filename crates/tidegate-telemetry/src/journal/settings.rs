@@ -3,10 +3,9 @@
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tidegate_core::balance::registry;
-use tidegate_core::descriptor::{ParamKind, Params, Value};
-use tidegate_core::pool::config::{
-    AffinityConfig, EjectionConfig, LoadConfig, Panic, PoolConfig, RetryConfig, WarmUpStep,
-};
+use tidegate_core::breaker;
+use tidegate_core::descriptor::{Descriptor, ParamKind, Params, Value};
+use tidegate_core::pool::config::{AffinityConfig, LoadConfig, Panic, PoolConfig, RetryConfig, WarmUpStep};
 
 /// Settings, seed and origin of a pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,20 +19,42 @@ pub struct Settings {
     pub seed: u64,
     /// Whether its endpoints are health-checked.
     pub checked: bool,
-    policy: String,
-    params: Vec<(String, Told)>,
+    policy: Named,
+    breaker: Named,
     max_load: Option<f64>,
     panic_threshold: f64,
     panic_refuses: bool,
     unhealthy_after: u32,
     healthy_after: u32,
     warm_up: Option<Vec<(Duration, f64)>>,
-    ejection: (u32, Duration, Duration, f64),
     affinity: Option<(Duration, usize)>,
     load: Option<(Duration, Option<f64>)>,
     retry: (u32, f64),
     cool_down: Duration,
     replicas: f64,
+}
+
+/// The name of a policy or breaker, and what was set of its parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Named(String, Vec<(String, Told)>);
+
+impl Named {
+    fn of(params: &Params) -> Self {
+        let set = params.explicit().iter().map(|(n, v)| ((*n).to_owned(), Told::of(*v))).collect();
+        Self(params.descriptor().name.to_owned(), set)
+    }
+
+    fn params(&self, what: &str, find: impl Fn(&str) -> Option<&'static Descriptor>) -> Result<Params, String> {
+        let Self(name, set) = self;
+        let descriptor = find(name).ok_or_else(|| format!("there is no {what} {name}"))?;
+        let mut params = Params::defaults(descriptor);
+        for (param, told) in set {
+            let kind = descriptor.param(param).map(|p| p.kind);
+            let value = told.value(kind).ok_or_else(|| format!("{name}.{param} has another type"))?;
+            params.set(param, value).map_err(|e| format!("{name}.{param}: {e:?}"))?;
+        }
+        Ok(params)
+    }
 }
 
 /// The value of a parameter.
@@ -51,21 +72,19 @@ enum Told {
 impl Settings {
     /// Takes down the settings of a pool.
     pub fn of(name: &str, cfg: &PoolConfig, checked: bool, seed: u64) -> Self {
-        let e = cfg.ejection;
         Self {
             tidegate: env!("CARGO_PKG_VERSION").to_owned(),
             pool: name.to_owned(),
             seed,
             checked,
-            policy: cfg.policy.descriptor().name.to_owned(),
-            params: cfg.policy.explicit().iter().map(|(n, v)| ((*n).to_owned(), Told::of(*v))).collect(),
+            policy: Named::of(&cfg.policy),
+            breaker: Named::of(&cfg.breaker),
             max_load: cfg.max_load,
             panic_threshold: cfg.panic_threshold,
             panic_refuses: cfg.panic == Panic::Refuse,
             unhealthy_after: cfg.unhealthy_after,
             healthy_after: cfg.healthy_after,
             warm_up: cfg.warm_up.as_ref().map(|steps| steps.iter().map(|s| (s.at, s.share)).collect()),
-            ejection: (e.consecutive_errors, e.base, e.max, e.max_ejected),
             affinity: cfg.affinity.map(|a| (a.hold, a.max_keys)),
             load: cfg.load.map(|l| (l.max_age, l.per_request)),
             retry: (cfg.retry.max_attempts, cfg.retry.budget),
@@ -74,16 +93,8 @@ impl Settings {
         }
     }
 
-    /// The settings as core takes them; `Err` names a policy or parameter that this version does not have.
+    /// The settings as core takes them; `Err` names a policy, breaker or parameter that this version does not have.
     pub fn core(&self) -> Result<PoolConfig, String> {
-        let descriptor = registry::find(&self.policy).ok_or_else(|| format!("there is no policy {}", self.policy))?;
-        let mut params = Params::defaults(descriptor);
-        for (name, told) in &self.params {
-            let kind = descriptor.param(name).map(|p| p.kind);
-            let value = told.value(kind).ok_or_else(|| format!("{}.{name} has another type", self.policy))?;
-            params.set(name, value).map_err(|e| format!("{}.{name}: {e:?}", self.policy))?;
-        }
-        let (consecutive_errors, base, max, max_ejected) = self.ejection;
         let steps = |steps: &Vec<(Duration, f64)>| steps.iter().map(|&(at, share)| WarmUpStep { at, share }).collect();
         Ok(PoolConfig {
             max_load: self.max_load,
@@ -92,13 +103,13 @@ impl Settings {
             unhealthy_after: self.unhealthy_after,
             healthy_after: self.healthy_after,
             warm_up: self.warm_up.as_ref().map(steps),
-            ejection: EjectionConfig { consecutive_errors, base, max, max_ejected },
+            breaker: self.breaker.params("breaker", breaker::registry::find)?,
             affinity: self.affinity.map(|(hold, max_keys)| AffinityConfig { hold, max_keys }),
             load: self.load.map(|(max_age, per_request)| LoadConfig { max_age, per_request }),
             retry: RetryConfig { max_attempts: self.retry.0, budget: self.retry.1 },
             cool_down: self.cool_down,
             replicas: self.replicas,
-            ..PoolConfig::new(params)
+            ..PoolConfig::new(self.policy.params("policy", registry::find)?)
         })
     }
 }
@@ -141,6 +152,8 @@ mod tests {
         cfg.affinity = Some(AffinityConfig::default());
         cfg.load = Some(LoadConfig { max_age: Duration::from_millis(1500), per_request: Some(0.1) });
         cfg.warm_up = Some(WarmUpStep::defaults());
+        cfg.breaker = Params::defaults(&breaker::classic::DESCRIPTOR);
+        cfg.breaker.set("error_rate", Value::Float(0.3)).unwrap();
         let settings = Settings::of("chat", &cfg, true, u64::MAX);
         let text = serde_json::to_string(&settings).unwrap();
         let read: Settings = serde_json::from_str(&text).unwrap();
