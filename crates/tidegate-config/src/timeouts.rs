@@ -92,6 +92,8 @@ pub struct Retry {
     pub max_attempts: u32,
     /// Retries the pool may make per request it admits (0..1).
     pub budget: f64,
+    /// Whether an answer of 429, 500, 502, 503, 504 or 529 sends the request elsewhere.
+    pub on_status: bool,
 }
 
 impl Retry {
@@ -120,12 +122,19 @@ impl Section for Retry {
                 summary: "Retries the pool may make per request it admits.",
                 example: "20%",
             },
+            Key {
+                name: "on_status",
+                kind: Kind::Bool,
+                absent: Absent::Default("true"),
+                summary: "Whether an answer of 429, 500, 502, 503, 504 or 529 sends the request to another endpoint.",
+                example: "false",
+            },
         ],
     };
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
         let max_attempts = u32::try_from(r.integer("max_attempts")).unwrap_or(1);
-        Self { max_attempts, budget: r.number("budget") }
+        Self { max_attempts, budget: r.number("budget"), on_status: r.bool("on_status") }
     }
 }
 

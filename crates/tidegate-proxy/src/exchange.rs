@@ -1,19 +1,22 @@
-//! One request's way to an endpoint: admit, connect, send, head; and elsewhere again while nothing went downstream.
+//! One request's way to an endpoint that answers: admit, attempt, and elsewhere again while nothing went downstream.
+//!
+//! A second attempt is made where it can help and cannot hurt: the body can be sent again, no attempt has begun to answer, one is left of
+//! `retry.max_attempts`, the pool's budget has one, and there is time for it. It goes to an endpoint that was not tried. An answer that
+//! would be tried elsewhere (429, 5xx) is kept until a place elsewhere is sure, so that a client sees the engine's own words otherwise.
 
+use crate::attempt::{Begun, Miss, attempt};
 use crate::error::ProxyError;
 use crate::gateway::Core;
 use crate::lease::Lease;
 use crate::pool::PoolHandle;
 use crate::sniff::Sniffed;
 use crate::turn::Turn;
-use crate::upload::UploadError;
 use crate::upstream::Upstream;
 use bytes::Bytes;
-use http::header::RETRY_AFTER;
 use http::{HeaderMap, Method, Uri};
 use http_body::Frame;
 use hyper::body::Incoming;
-use std::error::Error;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::explain::Explain;
@@ -21,17 +24,49 @@ use tidegate_core::id::EndpointId;
 use tidegate_core::outcome::{Failure, Outcome, Verdict};
 use tidegate_core::pool::Decision;
 use tidegate_core::request::Request;
-use tokio::time::timeout;
+use tidegate_core::time::Instant;
 
-/// What is sent, whichever endpoint it goes to.
+/// An attempt that has less time than this is not made.
+const SHORTEST_ATTEMPT: Duration = Duration::from_millis(50);
+
+/// What is sent, whichever endpoint it goes to, and what a decision may know of it.
 pub(crate) struct Asked {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
-    pub(crate) body: Sniffed,
+    pub(crate) body: RefCell<Sniffed>,
     pub(crate) hash_key: Option<u64>,
     pub(crate) affinity_key: Option<u64>,
     pub(crate) prompt_tokens: Option<u32>,
+    pub(crate) tenant: u64,
+    pub(crate) tenant_weight: f64,
+    pub(crate) priority: u8,
+    pub(crate) class: u8,
+    /// Prompt and expected answer, in tokens; 0 if unknown.
+    pub(crate) cost: f64,
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl Asked {
+    /// Whether another attempt could send the body.
+    pub(crate) fn is_replayable(&self) -> bool {
+        self.body.borrow().is_replayable()
+    }
+
+    fn request<'a>(&self, attempted: &'a [EndpointId], deadline: Option<Instant>) -> Request<'a> {
+        Request {
+            hash_key: self.hash_key,
+            affinity_key: self.affinity_key,
+            prompt_tokens: self.prompt_tokens,
+            tenant: self.tenant,
+            class: self.class,
+            tenant_weight: self.tenant_weight,
+            priority: self.priority,
+            cost: self.cost,
+            deadline,
+            attempted,
+        }
+    }
 }
 
 /// An answer whose head has arrived.
@@ -46,6 +81,19 @@ pub(crate) struct Answer {
     pub(crate) lease: Lease,
 }
 
+impl Answer {
+    fn new(lease: Lease, begun: Begun) -> Self {
+        let Begun { upstream, response, first, verdict } = begun;
+        let (head, body) = response.into_parts();
+        Self { head, first, verdict, body, upstream, lease }
+    }
+
+    /// Whether the engine asks not to be asked again, in the word that OpenAI's clients know.
+    fn is_final(&self) -> bool {
+        self.head.headers.get("x-should-retry").is_some_and(|v| v == "false")
+    }
+}
+
 /// What is known of the way so far, whether it ended well or not.
 #[derive(Default)]
 pub(crate) struct Way {
@@ -53,91 +101,138 @@ pub(crate) struct Way {
     pub(crate) reason: String,
     pub(crate) attempted: Vec<EndpointId>,
     pub(crate) attempts: u32,
+    /// Seconds spent in the pool's queue.
+    pub(crate) queued_s: f64,
 }
 
-/// An answer that has begun.
-struct Begun {
-    upstream: Upstream,
-    response: http::Response<Incoming>,
-    first: Option<Frame<Bytes>>,
-    verdict: Verdict,
+/// Why another attempt is made, for `x-tidegate-reason`.
+#[derive(Clone, Copy)]
+enum Again {
+    Failed(Failure),
+    Hung,
+    Throttled,
 }
 
-/// One attempt that came to nothing.
-enum Miss {
-    /// The endpoint's fault.
-    Endpoint(Failure),
-    /// The client's: its body was too large or broke off.
-    Client(ProxyError),
+impl Again {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Failed(failure) => failure.as_str(),
+            Self::Hung => "hung",
+            Self::Throttled => "throttled",
+        }
+    }
+}
+
+/// A dispatch that was admitted: its lease, and the rule that chose.
+struct Placed {
+    lease: Lease,
+    rule: &'static str,
+    detail: &'static str,
 }
 
 /// Brings `asked` to an endpoint of `pool` that answers.
 pub(crate) async fn exchange(
     core: &Core,
     pool: &Arc<PoolHandle>,
-    asked: &mut Asked,
+    asked: &Asked,
     way: &mut Way,
     mut explain: Option<&mut Explain>,
 ) -> Result<Answer, ProxyError> {
-    let mut last: Option<(EndpointId, Failure)> = None;
+    let mut placed = admit(pool, asked, way, asked.deadline, explain.as_deref_mut()).await?;
+    let mut again: Option<Again> = None;
     loop {
-        let request = Request {
-            hash_key: asked.hash_key,
-            affinity_key: asked.affinity_key,
-            prompt_tokens: asked.prompt_tokens,
-            attempted: &way.attempted,
-            ..Request::default()
-        };
-        let decision = admit(pool, &request, explain.as_deref_mut()).await;
-        let (ticket, rule, detail) = match (decision, last) {
-            (Decision::Send { ticket, rule, detail }, _) => (ticket, rule, detail),
-            (Decision::Shed { .. }, Some((endpoint, failure))) => return Err(upstream_error(pool, endpoint, failure)),
-            (Decision::Wait { .. }, _) => return Err(ProxyError::TotalTimeout),
-            (Decision::Shed { why, retry_after }, None) => {
-                return Err(ProxyError::Shed { why, pool: pool.name.to_string(), retry_after });
-            }
-        };
-        let lease = Lease::new(Arc::clone(pool), ticket);
+        let Placed { lease, rule, detail } = placed;
         let endpoint = lease.endpoint();
         way.attempts += 1;
-        way.reason = reason(last.map(|(_, f)| f), rule, detail);
-        let failure = match attempt(core, pool, asked, endpoint).await {
-            Ok(Begun { upstream, response, first, verdict }) => {
-                let (head, body) = response.into_parts();
-                // A trial is ours, not the client's: it must not pay for our curiosity.
-                let failed = matches!(verdict, Verdict::Failed(_));
-                let retry = lease.is_trial() && failed && asked.body.is_replayable();
-                if !retry {
-                    return Ok(Answer { head, first, verdict, body, upstream, lease });
+        way.reason = reason(again, rule, detail, way.queued_s > 0.0);
+        let (lease, result) = attempt(core, asked, lease).await;
+        let failure = match result {
+            Ok(begun) => {
+                let answer = Answer::new(lease, begun);
+                let Some(why) = may_go_elsewhere(core, pool, asked, &answer) else { return Ok(answer) };
+                way.attempted.push(endpoint);
+                // The answer at hand is better than a wait.
+                match admit(pool, asked, way, Some(core.shared.clock.now()), explain.as_deref_mut()).await {
+                    Ok(next) => {
+                        answer.lease.settle(Outcome::new(answer.verdict));
+                        (placed, again) = (next, Some(why));
+                        continue;
+                    }
+                    Err(_) => {
+                        way.attempted.pop();
+                        return Ok(answer);
+                    }
                 }
-                Failure::Status
             }
             Err(Miss::Client(error)) => return Err(error),
-            Err(Miss::Endpoint(failure)) => failure,
+            Err(Miss::Hung) => {
+                lease.settle(Outcome::new(Verdict::Failed(Failure::FirstByteTimeout)));
+                again = Some(Again::Hung);
+                Failure::FirstByteTimeout
+            }
+            Err(Miss::Endpoint(failure)) => {
+                lease.settle(Outcome::new(Verdict::Failed(failure)));
+                again = Some(Again::Failed(failure));
+                failure
+            }
         };
-        lease.settle(Outcome::new(Verdict::Failed(failure)));
-        last = Some((endpoint, failure));
         way.attempted.push(endpoint);
-        let retryable = matches!(failure, Failure::Connect | Failure::Reset | Failure::Malformed | Failure::Status);
-        if !retryable || !asked.body.is_replayable() {
+        let hung = matches!(again, Some(Again::Hung));
+        let retryable = hung || matches!(failure, Failure::Connect | Failure::Reset | Failure::Malformed);
+        if !retryable || !asked.is_replayable() || !has_time(core, asked) {
             return Err(upstream_error(pool, endpoint, failure));
         }
+        let next = admit(pool, asked, way, asked.deadline, explain.as_deref_mut()).await;
+        placed = next.map_err(|_| upstream_error(pool, endpoint, failure))?;
     }
 }
 
-/// The pool's decision, waited for where there is a queue.
-async fn admit(pool: &Arc<PoolHandle>, request: &Request<'_>, explain: Option<&mut Explain>) -> Decision {
+/// Why an answer should be had elsewhere, if it should: the engine is full or failed, or the request was a trial of ours.
+fn may_go_elsewhere(core: &Core, pool: &PoolHandle, asked: &Asked, answer: &Answer) -> Option<Again> {
+    let why = match answer.verdict {
+        Verdict::Failed(failure) => Again::Failed(failure),
+        Verdict::Throttled { .. } => Again::Throttled,
+        _ => return None,
+    };
+    // A trial is ours, not the client's: it must not pay for our curiosity.
+    let wanted = answer.lease.is_trial() || (pool.settings().retry.on_status && !answer.is_final());
+    (wanted && asked.is_replayable() && has_time(core, asked)).then_some(why)
+}
+
+fn has_time(core: &Core, asked: &Asked) -> bool {
+    asked.deadline.is_none_or(|at| at.since(core.shared.clock.now()) >= SHORTEST_ATTEMPT)
+}
+
+/// A place for the request: at once, or after its turn in the queue, waited for until `deadline`.
+async fn admit(
+    pool: &Arc<PoolHandle>,
+    asked: &Asked,
+    way: &mut Way,
+    deadline: Option<Instant>,
+    explain: Option<&mut Explain>,
+) -> Result<Placed, ProxyError> {
     let (decision, told) = pool.with(|p, now| {
-        let decision = p.admit(now, request, explain);
+        let decision = p.admit(now, &asked.request(&way.attempted, deadline), explain);
         let told = match &decision {
-            Decision::Wait { waiter, .. } => Some(pool.turns.listen(waiter.id())),
+            Decision::Wait { waiter, .. } => Some((pool.turns.listen(waiter.id()), now)),
             _ => None,
         };
         (decision, told)
     });
-    match (decision, told) {
-        (Decision::Wait { waiter, .. }, Some(told)) => Turn::new(Arc::clone(pool), waiter, told).decision().await,
+    let decision = match (decision, told) {
+        (Decision::Wait { waiter, .. }, Some((told, since))) => {
+            let decision = Turn::new(Arc::clone(pool), waiter, told).decision().await;
+            way.queued_s += pool.now().secs_since(since).max(1e-9);
+            decision
+        }
         (decision, _) => decision,
+    };
+    match decision {
+        Decision::Send { ticket, rule, detail } => {
+            Ok(Placed { lease: Lease::new(Arc::clone(pool), ticket), rule, detail })
+        }
+        Decision::Shed { why, retry_after } => Err(ProxyError::Shed { why, pool: pool.name.to_string(), retry_after }),
+        Decision::Wait { .. } => Err(ProxyError::TotalTimeout),
     }
 }
 
@@ -145,12 +240,15 @@ fn upstream_error(pool: &PoolHandle, endpoint: EndpointId, failure: Failure) -> 
     ProxyError::Upstream { failure, endpoint: pool.endpoints[endpoint.index()].url.to_string() }
 }
 
-fn reason(retried: Option<Failure>, rule: &str, detail: &str) -> String {
+fn reason(again: Option<Again>, rule: &str, detail: &str, queued: bool) -> String {
     let mut text = String::with_capacity(32);
-    if let Some(failure) = retried {
+    if let Some(again) = again {
         text.push_str("retry;endpoint_");
-        text.push_str(failure.as_str());
+        text.push_str(again.as_str());
         text.push(';');
+    }
+    if queued {
+        text.push_str("queued;");
     }
     text.push_str(rule);
     if !detail.is_empty() && detail != rule {
@@ -160,114 +258,9 @@ fn reason(retried: Option<Failure>, rule: &str, detail: &str) -> String {
     text
 }
 
-/// Whether the first piece of an error's body has the code or word `overloaded`.
-fn is_overloaded(first: &Frame<Bytes>) -> bool {
-    const WORD: &[u8] = b"overloaded";
-    first.data_ref().is_some_and(|data| data.windows(WORD.len()).any(|w| w.eq_ignore_ascii_case(WORD)))
-}
-
-async fn attempt(core: &Core, pool: &PoolHandle, asked: &mut Asked, endpoint: EndpointId) -> Result<Begun, Miss> {
-    let limit = pool.settings().timeouts.first_byte.unwrap_or(Duration::MAX / 4);
-    match timeout(limit, begin(core, pool, asked, endpoint)).await {
-        Ok(result) => result,
-        Err(_) => Err(Miss::Endpoint(Failure::FirstByteTimeout)),
-    }
-}
-
-/// Sends, and waits until the answer has begun: for a stream that is its first event, as engines send its head at once.
-async fn begin(core: &Core, pool: &PoolHandle, asked: &mut Asked, endpoint: EndpointId) -> Result<Begun, Miss> {
-    let (mut upstream, mut response) = send(core, pool, asked, endpoint).await?;
-    if !is_well_formed(&response) {
-        return Err(Miss::Endpoint(Failure::Malformed));
-    }
-    let is_stream = response.status().is_success() && is_event_stream(response.headers());
-    // A bare 503 is a failure, unless the engine says that it is merely full.
-    let asks_body = matches!(response.status().as_u16(), 503 | 529) && !response.headers().contains_key(RETRY_AFTER);
-    let first = if is_stream || asks_body {
-        upstream.first_frame(response.body_mut()).await.map_err(|_| Miss::Endpoint(Failure::Reset))?
-    } else {
-        None
-    };
-    let retry_after = response.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok()?.trim().parse().ok());
-    let overloaded = asks_body && first.as_ref().is_some_and(is_overloaded);
-    let verdict = Verdict::of_status(response.status().as_u16(), retry_after.map(Duration::from_secs), overloaded);
-    Ok(Begun { upstream, response, first, verdict })
-}
-
-/// Whether an answer can be passed on: not a change of protocol that nobody asked for, and coded as we can frame it anew.
-fn is_well_formed(response: &http::Response<Incoming>) -> bool {
-    let codings = response.headers().get_all(http::header::TRANSFER_ENCODING);
-    response.status() != http::StatusCode::SWITCHING_PROTOCOLS
-        && codings.iter().count() <= 1
-        && codings.iter().all(|v| v.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"))
-}
-
 /// Whether an answer is a stream of server-sent events.
 pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
     headers.get(http::header::CONTENT_TYPE).is_some_and(|v| v.as_bytes().starts_with(b"text/event-stream"))
-}
-
-async fn send(
-    core: &Core,
-    pool: &PoolHandle,
-    asked: &mut Asked,
-    endpoint: EndpointId,
-) -> Result<(Upstream, http::Response<Incoming>), Miss> {
-    let idle = core.idle.borrow_mut().take(pool.index, endpoint.index());
-    if let Some(mut upstream) = idle {
-        match upstream.send(request(asked, pool, endpoint)?).await {
-            Ok(response) => return Ok((upstream, response)),
-            Err(error) => {
-                if let Some(miss) = client_fault(&error) {
-                    return Err(miss);
-                }
-                // The endpoint closed an idle connection as we used it: no evidence against it. Once more, on a fresh one.
-                if !asked.body.is_replayable() {
-                    return Err(Miss::Endpoint(Failure::Reset));
-                }
-            }
-        }
-    }
-    let connected = Upstream::connect(&pool.endpoints[endpoint.index()], pool.settings().timeouts.connect).await;
-    let mut upstream = connected.map_err(|_| Miss::Endpoint(Failure::Connect))?;
-    let sent = upstream.send(request(asked, pool, endpoint)?).await;
-    let endpoint_fault = |e: &hyper::Error| if e.is_parse() { Failure::Malformed } else { Failure::Reset };
-    let response = sent.map_err(|e| client_fault(&e).unwrap_or_else(|| Miss::Endpoint(endpoint_fault(&e))))?;
-    Ok((upstream, response))
-}
-
-fn request(
-    asked: &mut Asked,
-    pool: &PoolHandle,
-    endpoint: EndpointId,
-) -> Result<http::Request<crate::upload::Upload>, Miss> {
-    let body = asked.body.upload().ok_or(Miss::Endpoint(Failure::Reset))?;
-    let mut request = http::Request::new(body);
-    *request.method_mut() = asked.method.clone();
-    *request.uri_mut() = asked.uri.clone();
-    *request.headers_mut() = asked.headers.clone();
-    if !asked.headers.contains_key(http::header::HOST)
-        && let Ok(host) = http::HeaderValue::try_from(pool.endpoints[endpoint.index()].authority.as_str())
-    {
-        request.headers_mut().insert(http::header::HOST, host);
-    }
-    Ok(request)
-}
-
-/// Whether sending failed because of what came from downstream.
-fn client_fault(error: &hyper::Error) -> Option<Miss> {
-    match error.source()?.downcast_ref::<UploadError>()? {
-        UploadError::TooLarge => Some(Miss::Client(ProxyError::BadRequest {
-            code: "body_too_large",
-            message: "the body is larger than limits.max_body_bytes",
-            status: 413,
-        })),
-        UploadError::Broken(_) => Some(Miss::Client(ProxyError::BadRequest {
-            code: "bad_body",
-            message: "the body broke off or is not framed as announced",
-            status: 400,
-        })),
-    }
 }
 
 #[cfg(test)]
@@ -276,8 +269,9 @@ mod tests {
 
     #[test]
     fn reasons_are_short_and_stable() {
-        assert_eq!(reason(None, "adaptive", "price"), "adaptive;price");
-        assert_eq!(reason(None, "affinity", "affinity"), "affinity");
-        assert_eq!(reason(Some(Failure::Reset), "round_robin", ""), "retry;endpoint_reset;round_robin");
+        assert_eq!(reason(None, "adaptive", "price", false), "adaptive;price");
+        assert_eq!(reason(None, "affinity", "affinity", false), "affinity");
+        let reset = Some(Again::Failed(Failure::Reset));
+        assert_eq!(reason(reset, "round_robin", "", true), "retry;endpoint_reset;queued;round_robin");
     }
 }

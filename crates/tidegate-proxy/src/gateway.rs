@@ -3,6 +3,7 @@
 use crate::clock::Clock;
 use crate::listener;
 use crate::pool::{PROGRESS_EVERY, PoolHandle};
+use crate::probe;
 use crate::upstream::Idle;
 use http::HeaderValue;
 use std::cell::{Cell, RefCell};
@@ -48,6 +49,8 @@ pub(crate) struct Core {
     /// Tokens relayed on this core since the last tick, by pool and endpoint.
     tokens: Vec<Vec<Cell<u64>>>,
     ids: RefCell<Rng>,
+    /// Number of the next upstream connection; the high bits are the core's own.
+    connections: Cell<u64>,
     pub(crate) stop: watch::Receiver<bool>,
     /// Held by every open connection; the gateway waits until all are gone.
     pub(crate) alive: mpsc::Sender<()>,
@@ -64,6 +67,13 @@ impl Core {
     pub(crate) fn next_request_id(&self) -> HeaderValue {
         let id = format!("{:016x}", self.ids.borrow_mut().next_u64());
         HeaderValue::try_from(id).unwrap_or(HeaderValue::from_static("-"))
+    }
+
+    /// A number for a new upstream connection.
+    pub(crate) fn next_connection(&self) -> u64 {
+        let number = self.connections.get();
+        self.connections.set(number + 1);
+        number
     }
 
     fn flush_tokens(&self) {
@@ -266,6 +276,7 @@ fn run_core(
         idle: RefCell::new(Idle::new(sizes())),
         tokens: sizes().map(|n| vec![Cell::new(0); n]).collect(),
         ids: RefCell::new(Rng::stream(seed, 1000 + k as u64)),
+        connections: Cell::new((k as u64) << 48),
         stop,
         alive: alive.clone(),
     });
@@ -274,6 +285,9 @@ fn run_core(
         tokio::task::spawn_local(Rc::clone(&core).tick(k == 0));
         if k == 0 {
             for pool in core.shared.pools.iter().map(Arc::clone) {
+                if let Some(asked) = pool.take_probes() {
+                    tokio::task::spawn_local(probe::serve(Arc::clone(&pool), asked));
+                }
                 tokio::task::spawn_local(async move { pool.keep_time().await });
             }
         }

@@ -1,9 +1,11 @@
 //! The duty to settle one dispatch, tied to a value: dropping it means that the client left.
 
+use crate::hang::Hangs;
 use crate::pool::PoolHandle;
+use std::cell::Cell;
 use std::sync::Arc;
 use tidegate_core::event::Event;
-use tidegate_core::id::EndpointId;
+use tidegate_core::id::{EndpointId, RequestKey};
 use tidegate_core::outcome::{Outcome, Verdict};
 use tidegate_core::pool::Ticket;
 
@@ -14,12 +16,14 @@ pub(crate) struct Lease {
     ticket: Option<Ticket>,
     endpoint: EndpointId,
     trial: bool,
+    /// The upstream connection it goes over, once that is known.
+    connection: Cell<Option<u64>>,
 }
 
 impl Lease {
     pub(crate) fn new(pool: Arc<PoolHandle>, ticket: Ticket) -> Self {
         let (endpoint, trial) = (ticket.endpoint(), ticket.is_trial());
-        Self { pool, ticket: Some(ticket), endpoint, trial }
+        Self { pool, ticket: Some(ticket), endpoint, trial, connection: Cell::new(None) }
     }
 
     pub(crate) fn endpoint(&self) -> EndpointId {
@@ -33,6 +37,20 @@ impl Lease {
     /// Whether the request is the trial of an ejected endpoint.
     pub(crate) fn is_trial(&self) -> bool {
         self.trial
+    }
+
+    /// The request goes over this connection.
+    pub(crate) fn on_connected(&self, number: u64) {
+        self.connection.set(Some(number));
+    }
+
+    /// Ends when the pool finds that the endpoint hangs.
+    pub(crate) async fn hangs(&self) {
+        let Some(key) = self.ticket.as_ref().map(Ticket::key) else { return std::future::pending().await };
+        let _listening = Listening { hangs: &self.pool.hangs, key };
+        if self.pool.hangs.listen(key).await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// The answer has begun, and well.
@@ -49,8 +67,26 @@ impl Lease {
 
     fn end(&mut self, outcome: Outcome) {
         if let Some(ticket) = self.ticket.take() {
-            self.pool.with(|pool, now| pool.settle(now, ticket, outcome));
+            self.pool.with(|pool, now| {
+                // Only of failures is it asked whether they have one cause.
+                if let (Verdict::Failed(_), Some(connection)) = (outcome.verdict, self.connection.get()) {
+                    pool.on_event(now, Event::Connected { key: ticket.key(), connection });
+                }
+                pool.settle(now, ticket, outcome);
+            });
         }
+    }
+}
+
+/// Stops listening, whichever way the waiting ends.
+struct Listening<'a> {
+    hangs: &'a Hangs,
+    key: RequestKey,
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.hangs.forget(self.key);
     }
 }
 

@@ -4,6 +4,7 @@
 //! per core with its own listening socket and its own idle upstream connections; the pool's lock is the only thing cores share, and it
 //! is never held across an await.
 
+mod attempt;
 mod client_key;
 mod clock;
 mod connection;
@@ -13,10 +14,12 @@ mod explained;
 mod framing;
 mod gateway;
 mod guard;
+mod hang;
 mod headers;
 mod lease;
 mod listener;
 mod pool;
+mod probe;
 mod relay;
 mod service;
 mod sniff;

@@ -1,6 +1,8 @@
 //! A pool as the data plane holds it: core's pool behind its lock, and where its endpoints are.
 
 use crate::clock::Clock;
+use crate::hang::Hangs;
+use crate::probe;
 use crate::turn::Turns;
 use parking_lot::Mutex;
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +15,7 @@ use tidegate_core::id::EndpointId;
 use tidegate_core::pool::Pool;
 use tidegate_core::time::Instant;
 use tidegate_telemetry::{JournalError, JournalSettings, JournalWriter};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 
 /// How often token progress is sampled.
 pub(crate) const PROGRESS_EVERY: Duration = Duration::from_millis(500);
@@ -33,6 +35,10 @@ pub struct PoolHandle {
     pub(crate) hash_key: Option<KeySource>,
     pub(crate) affinity_key: Option<KeySource>,
     pub(crate) turns: Turns,
+    pub(crate) hangs: Hangs,
+    /// Probes to make, and where they are read until the gateway's first core takes it.
+    probes: mpsc::Sender<probe::Asked>,
+    probes_asked: Mutex<Option<mpsc::Receiver<probe::Asked>>>,
     pool: Mutex<Pool>,
     clock: Clock,
     /// Nanoseconds of the clock at which the pool's timer goes off, and the way to tell it of an earlier instant.
@@ -77,6 +83,7 @@ impl PoolHandle {
         for endpoint in settings.core_endpoints() {
             let _ = pool.add(now, endpoint);
         }
+        let (probes, probes_asked) = mpsc::channel(probe::MAX_ASKED);
         let endpoints = settings.endpoints.iter().map(|e| EndpointHandle::new(&e.url)).collect();
         Ok(Self {
             name: settings.name.as_str().into(),
@@ -86,6 +93,9 @@ impl PoolHandle {
             hash_key: settings.policy.key.clone(),
             affinity_key: settings.affinity.as_ref().map(|a| a.key.clone()),
             turns: Turns::default(),
+            hangs: Hangs::default(),
+            probes,
+            probes_asked: Mutex::new(Some(probes_asked)),
             pool: Mutex::new(pool),
             clock,
             wakes_at: AtomicU64::new(u64::MAX),
@@ -108,6 +118,16 @@ impl PoolHandle {
         }
         effects.iter().for_each(|e| self.carry_out(e));
         result
+    }
+
+    /// The time of now on the pool's clock.
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// The probes to make; whoever takes it makes them.
+    pub(crate) fn take_probes(&self) -> Option<mpsc::Receiver<probe::Asked>> {
+        self.probes_asked.lock().take()
     }
 
     /// Lets the pool's time pass when it wants to, until the gateway stops.
@@ -161,7 +181,13 @@ impl PoolHandle {
             }
             Effect::PoolFailing(true) => tracing::error!(pool, "every endpoint fails alike: no breaker opens"),
             Effect::PoolFailing(false) => tracing::info!(pool, "the endpoints no longer fail alike"),
-            Effect::Probe { .. } | Effect::Redispatch(_) => {}
+            Effect::Probe { endpoint, probe, timeout } => {
+                let (endpoint, probe, timeout) = (*endpoint, *probe, *timeout);
+                if self.probes.try_send(probe::Asked { endpoint, probe, timeout }).is_err() {
+                    tracing::warn!(pool, endpoint = url(endpoint), "too many probes are under way: one is left out");
+                }
+            }
+            Effect::Redispatch(key) => self.hangs.tell(*key),
             Effect::Health { endpoint, healthy: true } => {
                 tracing::info!(pool, endpoint = url(*endpoint), "endpoint is healthy");
             }

@@ -13,6 +13,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, Uri};
 use hyper::body::Incoming;
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -149,10 +150,23 @@ async fn answer(
         head.headers.insert(http::header::HOST, host);
     }
     let uri = Uri::from(head.uri.into_parts().path_and_query.unwrap_or(PathAndQuery::from_static("/")));
-    let mut asked =
-        Asked { method: head.method, uri, headers: head.headers, body, hash_key, affinity_key, prompt_tokens };
     let total = pool.settings().timeouts.total;
-    let going = exchange(core, &pool, &mut asked, way, explain);
+    let asked = Asked {
+        method: head.method,
+        uri,
+        headers: head.headers,
+        body: RefCell::new(body),
+        hash_key,
+        affinity_key,
+        prompt_tokens,
+        tenant: 0,
+        tenant_weight: 0.0,
+        priority: 0,
+        class: 0,
+        cost: 0.0,
+        deadline: total.map(|t| open.arrived + t),
+    };
+    let going = exchange(core, &pool, &asked, way, explain);
     let answer = match total {
         Some(limit) => tokio::time::timeout(limit, going).await.map_err(|_| ProxyError::TotalTimeout)??,
         None => going.await?,

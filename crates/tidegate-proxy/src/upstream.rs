@@ -23,11 +23,12 @@ use tokio::net::TcpStream;
 pub(crate) struct Upstream {
     sender: SendRequest<Upload>,
     connection: Option<Connection<TokioIo<TcpStream>, Upload>>,
+    number: u64,
 }
 
 impl Upstream {
-    /// Opens a connection.
-    pub(crate) async fn connect(endpoint: &EndpointHandle, timeout: Duration) -> io::Result<Self> {
+    /// Opens a connection, to be known as `number`.
+    pub(crate) async fn connect(endpoint: &EndpointHandle, timeout: Duration, number: u64) -> io::Result<Self> {
         let open = async {
             match endpoint.address {
                 Some(address) => TcpStream::connect(address).await,
@@ -42,7 +43,12 @@ impl Upstream {
             .handshake(TokioIo::new(socket))
             .await
             .map_err(io::Error::other)?;
-        Ok(Self { sender, connection: Some(connection) })
+        Ok(Self { sender, connection: Some(connection), number })
+    }
+
+    /// What the pool knows it as.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Sends a request and waits for the head of its answer, driving the connection meanwhile.

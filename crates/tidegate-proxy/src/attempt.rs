@@ -1,0 +1,164 @@
+//! One attempt: connect, send, and wait until the answer has begun.
+//!
+//! An attempt owns its lease. Dropping one on the way means that nobody wants its answer any more: the lease settles as cancelled and the
+//! connection closes, which stops the engine.
+
+use crate::error::ProxyError;
+use crate::exchange::{Asked, is_event_stream};
+use crate::gateway::Core;
+use crate::lease::Lease;
+use crate::pool::PoolHandle;
+use crate::upload::{Upload, UploadError};
+use crate::upstream::Upstream;
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::RETRY_AFTER;
+use http_body::Frame;
+use hyper::body::Incoming;
+use std::error::Error;
+use std::time::Duration;
+use tidegate_core::id::EndpointId;
+use tidegate_core::outcome::{Failure, Verdict};
+use tokio::time::timeout;
+
+/// Time after which an attempt without a first byte also listens for the pool's word that its endpoint hangs. Shorter than any time in
+/// which a breaker can find that out; nearly all answers begin earlier and cost nothing for it.
+const LISTEN_AFTER: Duration = Duration::from_millis(200);
+
+/// An answer that has begun.
+pub(crate) struct Begun {
+    pub(crate) upstream: Upstream,
+    pub(crate) response: http::Response<Incoming>,
+    /// The first piece of a stream, which is waited for: only then has the answer begun, and until then it can be had elsewhere.
+    pub(crate) first: Option<Frame<Bytes>>,
+    /// What the head says, and the first piece where it has to be asked.
+    pub(crate) verdict: Verdict,
+}
+
+/// An attempt that came to nothing.
+pub(crate) enum Miss {
+    /// The endpoint's fault.
+    Endpoint(Failure),
+    /// Its breaker found that the endpoint hangs, and nothing of the answer has come.
+    Hung,
+    /// The client's: its body was too large or broke off.
+    Client(ProxyError),
+}
+
+/// Runs the attempt that `lease` stands for.
+pub(crate) async fn attempt(core: &Core, asked: &Asked, lease: Lease) -> (Lease, Result<Begun, Miss>) {
+    let limit = lease.pool().settings().timeouts.first_byte.unwrap_or(Duration::MAX / 4);
+    let result = {
+        let mut begun = std::pin::pin!(begin(core, asked, &lease));
+        match timeout(limit.min(LISTEN_AFTER), &mut begun).await {
+            Ok(result) => result,
+            Err(_) if limit <= LISTEN_AFTER => Err(Miss::Endpoint(Failure::FirstByteTimeout)),
+            Err(_) => {
+                let hangs = lease.hangs();
+                tokio::select! {
+                    biased;
+                    result = &mut begun => result,
+                    () = hangs => Err(Miss::Hung),
+                    () = tokio::time::sleep(limit - LISTEN_AFTER) => Err(Miss::Endpoint(Failure::FirstByteTimeout)),
+                }
+            }
+        }
+    };
+    (lease, result)
+}
+
+/// Sends, and waits until the answer has begun: for a stream that is its first event, as engines send its head at once.
+async fn begin(core: &Core, asked: &Asked, lease: &Lease) -> Result<Begun, Miss> {
+    let (mut upstream, mut response) = send(core, asked, lease).await?;
+    if !is_well_formed(&response) {
+        return Err(Miss::Endpoint(Failure::Malformed));
+    }
+    let is_stream = response.status().is_success() && is_event_stream(response.headers());
+    // A bare 503 is a failure, unless the engine says that it is merely full.
+    let asks_body = matches!(response.status().as_u16(), 503 | 529) && !response.headers().contains_key(RETRY_AFTER);
+    let first = if is_stream || asks_body {
+        upstream.first_frame(response.body_mut()).await.map_err(|_| Miss::Endpoint(Failure::Reset))?
+    } else {
+        None
+    };
+    let overloaded = asks_body && first.as_ref().is_some_and(is_overloaded);
+    let verdict = Verdict::of_status(response.status().as_u16(), retry_after(response.headers()), overloaded);
+    Ok(Begun { upstream, response, first, verdict })
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// Whether the first piece of an error's body has the code or word `overloaded`.
+fn is_overloaded(first: &Frame<Bytes>) -> bool {
+    const WORD: &[u8] = b"overloaded";
+    first.data_ref().is_some_and(|data| data.windows(WORD.len()).any(|w| w.eq_ignore_ascii_case(WORD)))
+}
+
+/// Whether an answer can be passed on: not a change of protocol that nobody asked for, and coded as we can frame it anew.
+fn is_well_formed(response: &http::Response<Incoming>) -> bool {
+    let codings = response.headers().get_all(http::header::TRANSFER_ENCODING);
+    response.status() != http::StatusCode::SWITCHING_PROTOCOLS
+        && codings.iter().count() <= 1
+        && codings.iter().all(|v| v.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"))
+}
+
+async fn send(core: &Core, asked: &Asked, lease: &Lease) -> Result<(Upstream, http::Response<Incoming>), Miss> {
+    let (pool, endpoint) = (lease.pool(), lease.endpoint());
+    let idle = core.idle.borrow_mut().take(pool.index, endpoint.index());
+    if let Some(mut upstream) = idle {
+        lease.on_connected(upstream.number());
+        match upstream.send(request(asked, pool, endpoint)?).await {
+            Ok(response) => return Ok((upstream, response)),
+            Err(error) => {
+                if let Some(miss) = client_fault(&error) {
+                    return Err(miss);
+                }
+                // The endpoint closed an idle connection as we used it: no evidence against it. Once more, on a fresh one.
+                if !asked.is_replayable() {
+                    return Err(Miss::Endpoint(Failure::Reset));
+                }
+            }
+        }
+    }
+    let number = core.next_connection();
+    lease.on_connected(number);
+    let connected =
+        Upstream::connect(&pool.endpoints[endpoint.index()], pool.settings().timeouts.connect, number).await;
+    let mut upstream = connected.map_err(|_| Miss::Endpoint(Failure::Connect))?;
+    let sent = upstream.send(request(asked, pool, endpoint)?).await;
+    let endpoint_fault = |e: &hyper::Error| if e.is_parse() { Failure::Malformed } else { Failure::Reset };
+    let response = sent.map_err(|e| client_fault(&e).unwrap_or_else(|| Miss::Endpoint(endpoint_fault(&e))))?;
+    Ok((upstream, response))
+}
+
+fn request(asked: &Asked, pool: &PoolHandle, endpoint: EndpointId) -> Result<http::Request<Upload>, Miss> {
+    let body = asked.body.borrow_mut().upload().ok_or(Miss::Endpoint(Failure::Reset))?;
+    let mut request = http::Request::new(body);
+    *request.method_mut() = asked.method.clone();
+    *request.uri_mut() = asked.uri.clone();
+    *request.headers_mut() = asked.headers.clone();
+    if !asked.headers.contains_key(http::header::HOST)
+        && let Ok(host) = http::HeaderValue::try_from(pool.endpoints[endpoint.index()].authority.as_str())
+    {
+        request.headers_mut().insert(http::header::HOST, host);
+    }
+    Ok(request)
+}
+
+/// Whether sending failed because of what came from downstream.
+fn client_fault(error: &hyper::Error) -> Option<Miss> {
+    match error.source()?.downcast_ref::<UploadError>()? {
+        UploadError::TooLarge => Some(Miss::Client(ProxyError::BadRequest {
+            code: "body_too_large",
+            message: "the body is larger than limits.max_body_bytes",
+            status: 413,
+        })),
+        UploadError::Broken(_) => Some(Miss::Client(ProxyError::BadRequest {
+            code: "bad_body",
+            message: "the body broke off or is not framed as announced",
+            status: 400,
+        })),
+    }
+}
