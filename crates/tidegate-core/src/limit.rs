@@ -2,6 +2,8 @@
 
 pub mod leaky;
 pub mod token_bucket;
+pub mod tree;
 
 pub use leaky::Leaky;
 pub use token_bucket::TokenBucket;
+pub use tree::Tree;
