@@ -18,6 +18,7 @@ pub mod hash;
 pub mod health;
 pub mod id;
 pub mod journal;
+pub mod limit;
 pub mod load;
 pub mod outcome;
 pub mod pool;

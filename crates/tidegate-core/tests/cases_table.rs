@@ -13,7 +13,12 @@ fn every_test_named_in_the_table_of_cases_exists() {
         let (file, test) = name.rsplit_once("::").unwrap();
         let (package, file) = file.split_once('/').unwrap();
         let package = root.join(format!("crates/tidegate-{package}"));
-        let places = [format!("tests/{file}.rs"), format!("src/{file}.rs"), format!("src/load/{file}.rs")];
+        let places = [
+            format!("tests/{file}.rs"),
+            format!("src/{file}.rs"),
+            format!("src/load/{file}.rs"),
+            format!("src/limit/{file}.rs"),
+        ];
         let found = places
             .iter()
             .filter_map(|place| std::fs::read_to_string(package.join(place)).ok())
