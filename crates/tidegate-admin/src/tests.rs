@@ -84,6 +84,7 @@ fn record(id: &str) -> Record {
         bytes_out: 700,
         ttft_s: 0.0,
         total_s: 1.5,
+        ..Record::default()
     }
 }
 

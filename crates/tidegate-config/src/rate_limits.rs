@@ -10,12 +10,20 @@ use tidegate_core::limit::{Quantity, Scope};
 
 /// One of `rate_limits`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RateLimit(pub(crate) RuleConfig);
+pub struct RateLimit {
+    rule: RuleConfig,
+    queue_wait: Option<Duration>,
+}
 
 impl RateLimit {
     /// What core is told.
     pub fn core(&self) -> &RuleConfig {
-        &self.0
+        &self.rule
+    }
+
+    /// Of shares: how long a request waits at the head of its tenant's line instead of being refused.
+    pub fn queue_wait(&self) -> Option<Duration> {
+        self.queue_wait
     }
 }
 
@@ -212,7 +220,7 @@ const KEYS: &[Key] = &[
         name: "max_wait",
         kind: Kind::Duration { min: 0.001, max: 3600.0, word: None },
         absent: Absent::Means("what is too much is refused"),
-        summary: "Leaky bucket: requests are spaced out, and wait up to this long instead of being refused.",
+        summary: "Instead of being refused, requests are spaced out (leaky bucket), or wait in line for their tenant's share, up to this long.",
         example: "2s",
     },
     Key {
@@ -278,8 +286,9 @@ impl Section for RateLimit {
         let plain = plain(r, &limit);
         let shared = shared(r, &limit);
         check_kind(r, is_shared);
+        let queue_wait = plain.max_wait.filter(|_| is_shared);
         let limit_config = if is_shared { LimitConfig::Shares(shared) } else { LimitConfig::Rate(plain) };
-        Self(RuleConfig { name, quantity: limit.quantity, limit: limit_config })
+        Self { rule: RuleConfig { name, quantity: limit.quantity, limit: limit_config }, queue_wait }
     }
 }
 
@@ -329,7 +338,7 @@ fn shared(r: &mut Reader<'_, '_>, limit: &Rate) -> SharesConfig {
 /// Keys that belong to one of the two kinds only.
 fn check_kind(r: &mut Reader<'_, '_>, is_shared: bool) {
     let (of_other, other) = if is_shared {
-        (&["burst", "max_wait", "overrides", "initial_fill", "per"][..], "a plain limit")
+        (&["burst", "overrides", "initial_fill", "per"][..], "a plain limit")
     } else {
         (&["levels", "others", "largest"][..], "a limit with `shares`")
     };

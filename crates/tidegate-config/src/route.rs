@@ -16,6 +16,8 @@ pub struct Route {
     pub matches: Match,
     /// The name of a pool that exists.
     pub pool: String,
+    /// Its class, by which breakers judge endpoints apart; 0 where nothing is said.
+    pub class: u8,
 }
 
 /// Conditions that must all hold; one that is empty always holds.
@@ -90,10 +92,18 @@ impl Section for Route {
                 summary: "The pool that serves what matches.",
                 example: "chat",
             },
+            Key {
+                name: "breaker_class",
+                kind: Kind::Integer { min: 0, max: 7, word: None },
+                absent: Absent::Default("0"),
+                summary: "Requests of different classes have breakers of their own at each endpoint: an engine may fail one kind of work only.",
+                example: "1",
+            },
         ],
     };
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
+        let class = u8::try_from(r.integer("breaker_class")).unwrap_or(0);
         let problems = r.walk.problems.len();
         let matches: Match = r.table("match").unwrap_or_default();
         let is_whole = r.walk.problems.len() == problems;
@@ -104,7 +114,7 @@ impl Section for Route {
         // A route whose conditions could not be read says nothing about the routes after it.
         let place = r.place();
         r.walk.marks.push(Mark { what: if is_whole { "route" } else { "broken route" }, place, text: String::new() });
-        Self { matches, pool }
+        Self { matches, pool, class }
     }
 }
 
