@@ -135,13 +135,13 @@ impl Governor {
     /// Reserves what a request needs, waiting where a limit says so.
     pub(crate) async fn reserve(self: &Arc<Self>, need: Need) -> Result<Budget, ProxyError> {
         if !self.is_on {
-            return Ok(Budget { governor: Arc::clone(self), need, held: None, used: Used::Nothing });
+            return Ok(Budget { governor: Arc::clone(self), need, held: None, used: Used::Nothing, whole: false });
         }
         let held = match self.with(|limits, now| limits.reserve(now, &need.ask())) {
             Ok(held) => held,
             Err(limited) => self.wait_for_share(&need, limited).await?,
         };
-        let budget = Budget { governor: Arc::clone(self), need, held: Some(held), used: Used::Nothing };
+        let budget = Budget { governor: Arc::clone(self), need, held: Some(held), used: Used::Nothing, whole: false };
         let wait = budget.held.as_ref().map_or(Duration::ZERO, |h| h.not_before().since(self.clock.now()));
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
@@ -237,6 +237,8 @@ pub(crate) struct Budget {
     need: Need,
     held: Option<Reservation>,
     used: Used,
+    /// The answer ended by itself: its length is one to learn from.
+    whole: bool,
 }
 
 impl Budget {
@@ -257,6 +259,7 @@ impl Budget {
 
     /// The answer is over, whole or not. `events`: pieces of a stream that came, 0 if it was none.
     pub(crate) fn on_end(&mut self, usage: Option<Usage>, events: u64, whole: bool) {
+        self.whole = whole;
         self.used = match (usage, events, whole) {
             (Some(usage), ..) => Used::Told(usage),
             (None, 0, true) => Used::AsExpected,
@@ -287,6 +290,7 @@ impl Drop for Budget {
         let now = self.governor.clock.now();
         if let (Used::Told(_) | Used::Begun { .. }, Some((_, output))) = (self.used, actual)
             && output > 0.0
+            && self.whole
         {
             state.lengths.on_output(&self.need.tenant, &self.need.model, output);
         }
