@@ -14,7 +14,8 @@ fn pool(keys: &str) -> Pool {
     );
     let (config, warnings) = parse(&text).unwrap_or_else(|p| unreachable!("{}", p[0]));
     assert_eq!(warnings, []);
-    config.pools.into_iter().next().unwrap()
+    let mut pools = config.pools;
+    pools.swap_remove(0)
 }
 
 /// Every setting of a pool but its name and endpoints, as text.
