@@ -412,11 +412,12 @@ proptest! {
         held.drain(..).for_each(|r| limits.release(now, r));
         prop_assert_eq!(limits.outstanding(), 0);
         prop_assert!(limits.levels_at(now).iter().all(|l| l.outstanding == 0));
-        // Debts are bounded: after an hour everything is full again.
-        let later = now + Duration::from_secs(7200);
-        limits.want(later, &ask("t0", "m0", 1.0));
-        limits.want(later + Duration::from_secs(5), &ask("t0", "m0", 1.0));
-        let end = later + Duration::from_secs(5);
+        // Debts are bounded, and repaid: after two hours everything is full again.
+        let mut end = now + Duration::from_secs(7200);
+        for _ in 0..10 {
+            limits.want(end, &ask("t0", "m0", 1.0));
+            end = end + Duration::from_secs(5);
+        }
         let full = |l: &tidegate_core::limit::limits::Level<'_>| l.level >= l.depth * 0.999 || l.quantity.is_none() || l.path.first().is_some_and(|t| *t > "t1");
         prop_assert!(limits.levels_at(end).iter().all(full), "{:?}", limits.levels_at(end));
     }
