@@ -30,7 +30,7 @@ pub struct Refusal {
     pub ceiling: bool,
     /// Whether it can never fit.
     pub terminal: bool,
-    /// After which time it is expected to fit; exact for a ceiling.
+    /// After which time it is expected to fit: exact for a ceiling and for a leaf that has its assured rate only.
     pub retry_after: Option<Duration>,
 }
 
@@ -53,7 +53,7 @@ impl Tree {
         if self.is_coarse() && node.balance > SLACK && others_owe + n - node.balance <= self.largest_debt() {
             return Ok(Source::Balance);
         }
-        Err(self.refusal(leaf, n))
+        Err(self.refusal(now, leaf, n))
     }
 
     /// Takes `n` tokens from where [`Tree::check`] said, in the same instant.
@@ -186,7 +186,7 @@ impl Tree {
     }
 
     /// The refusal of a leaf that is short: the nearest level that may not borrow, or the root, whose rate is used up.
-    fn refusal(&self, leaf: NodeId, n: f64) -> Refusal {
+    fn refusal(&self, now: Instant, leaf: NodeId, n: f64) -> Refusal {
         let node = &self.nodes[leaf.index as usize];
         let mut at = node;
         while at.weight > 0.0 && at.level > 0 {
@@ -198,9 +198,14 @@ impl Tree {
         } else {
             n - node.balance
         };
-        let inflow = node.inflow_rate.max(node.assured);
-        let wait_s = if inflow > 0.0 { missing / inflow } else { LONGEST_RETRY_S };
-        let wait = duration_from_secs(wait_s.min(LONGEST_RETRY_S)).max(TICK);
-        Refusal { level: usize::from(at.level), ceiling: false, terminal: false, retry_after: Some(wait) }
+        let above = &self.nodes[node.parent as usize];
+        let inflow = node.inflow_rate.max(node.assured * above.kept());
+        let tick_s = TICK.as_secs_f64();
+        let most_ticks = LONGEST_RETRY_S / tick_s;
+        // Tokens come with ticks: the first tick that brings the last of them.
+        let ticks = if inflow > 0.0 { libm::ceil((missing - SLACK) / (inflow * tick_s)).max(1.0) } else { most_ticks };
+        let at_tick = self.ticked + duration_from_secs(ticks.min(most_ticks) * tick_s);
+        let retry_after = Some(at_tick.since(now).max(Duration::from_nanos(1)));
+        Refusal { level: usize::from(at.level), ceiling: false, terminal: false, retry_after }
     }
 }

@@ -94,6 +94,11 @@ impl Node {
         self.asked.is_some_and(|asked| now.secs_since(asked) <= super::WANTED_S)
     }
 
+    /// The part of what its children are promised that it can keep.
+    pub(super) fn kept(&self) -> f64 {
+        if self.children_assured > self.assured { self.assured / self.children_assured } else { 1.0 }
+    }
+
     /// What assured inflow may fill: the depth, or the largest request that waits.
     pub(super) fn room(&self) -> f64 {
         (self.depth.max(self.wanted) - self.balance).max(0.0)

@@ -118,8 +118,7 @@ impl Tree {
     /// no use for then to the others.
     fn assure(&mut self, index: u32, children: &[u32], inflow: f64, dt: f64) -> f64 {
         let node = &self.nodes[index as usize];
-        // Promises beyond the node's own rate are kept in proportion.
-        let kept = if node.children_assured > node.assured { node.assured / node.children_assured } else { 1.0 };
+        let kept = node.kept();
         let assured: f64 = children.iter().map(|c| self.nodes[*c as usize].assured).sum();
         let first = if assured > 0.0 { (dt * kept).min(inflow / assured) } else { 0.0 };
         let mut left = inflow;
