@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_config::Secret;
-use tidegate_proxy::PoolHandle;
+use tidegate_proxy::{Governor, PoolHandle};
 use tidegate_telemetry::Telemetry;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -37,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) address: SocketAddr,
     pub(crate) token: Option<Secret>,
     pub(crate) pools: Vec<Arc<PoolHandle>>,
+    pub(crate) governor: Option<Arc<Governor>>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) ready: Ready,
     pub(crate) actions: Vec<Action>,
@@ -89,6 +90,7 @@ impl Admin {
     pub async fn start(
         settings: &tidegate_config::Admin,
         pools: Vec<Arc<PoolHandle>>,
+        governor: Option<Arc<Governor>>,
         telemetry: Arc<Telemetry>,
         ready: Ready,
         actions: Vec<Action>,
@@ -100,6 +102,7 @@ impl Admin {
             address,
             token: settings.token.clone(),
             pools,
+            governor,
             telemetry,
             ready,
             actions,

@@ -104,7 +104,7 @@ fn find(shared: &Shared, pool: &str, endpoint: &str) -> Result<Target, Refusal> 
 }
 
 /// The body as JSON; `example` is shown to who sent something else.
-async fn read<T: DeserializeOwned>(request: Request<Incoming>, example: &str) -> Result<T, Refusal> {
+pub(crate) async fn read<T: DeserializeOwned>(request: Request<Incoming>, example: &str) -> Result<T, Refusal> {
     let body = tokio::time::timeout(BODY_TIMEOUT, Limited::new(request.into_body(), LIMIT_BYTES).collect()).await;
     let body = body.map_err(|_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body did not come"))?;
     let body = body.map_err(|error| {

@@ -13,6 +13,7 @@ mod admin;
 mod answer;
 mod control;
 mod events;
+mod limits;
 mod metrics;
 mod page;
 mod policies;

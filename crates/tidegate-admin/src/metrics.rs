@@ -9,7 +9,8 @@ use tidegate_telemetry::{Exposition, Family, Telemetry, family};
 type PoolGauge = (Family, fn(&PoolView) -> f64);
 type EndpointGauge = (Family, fn(&PoolView, &EndpointView) -> Option<f64>);
 
-const POOL_GAUGES: [PoolGauge; 4] = [
+const POOL_GAUGES: [PoolGauge; 5] = [
+    (family::POOL_WAITING, |p| p.waiting as f64),
     (family::POOL_IN_FLIGHT, |p| p.in_flight as f64),
     (family::POOL_PANIC, |p| f64::from(p.panic)),
     (family::POOL_AFFINITY_KEYS, |p| p.affinity_keys as f64),
@@ -36,6 +37,12 @@ pub(crate) fn render(pools: &[Arc<PoolHandle>], telemetry: &Telemetry) -> String
     page.sample(&family::BUILD, &[env!("CARGO_PKG_VERSION")], 1.0);
     telemetry.render(&mut page);
     let pools: Vec<PoolView> = pools.iter().map(|p| PoolView::read(p)).collect();
+    page.family(&family::POOL_LIMIT);
+    for pool in &pools {
+        if let Some(limit) = pool.limit {
+            page.sample(&family::POOL_LIMIT, &[&pool.name], f64::from(limit));
+        }
+    }
     page.family(&family::POOL_ENDPOINTS);
     for pool in &pools {
         for (gate, &count) in Gate::ALL.iter().zip(&pool.gates) {

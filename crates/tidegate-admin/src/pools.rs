@@ -9,6 +9,7 @@ use tidegate_core::breaker::Level;
 use tidegate_core::endpoint::Gate;
 use tidegate_core::id::EndpointId;
 use tidegate_core::pool::Pool;
+use tidegate_core::queue::FairQueue;
 use tidegate_core::time::Instant;
 use tidegate_proxy::PoolHandle;
 
@@ -34,6 +35,12 @@ pub(crate) struct PoolView {
     /// The policy with its form, such as `fastest_recovery:ema`.
     policy: String,
     pub(crate) in_flight: usize,
+    /// Requests in the queue, and by priority class where it has several.
+    pub(crate) waiting: usize,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    waiting_by_class: BTreeMap<String, usize>,
+    /// Most requests in flight now; `null` without a bound.
+    pub(crate) limit: Option<u32>,
     usable: u32,
     /// Endpoints whose load signal cannot be used.
     pub(crate) degraded: usize,
@@ -159,6 +166,9 @@ impl PoolView {
                 name: Arc::clone(&handle.name),
                 policy: pool.config().policy.label(),
                 in_flight: pool.in_flight(),
+                waiting: pool.waiting(),
+                waiting_by_class: pool.queue().map(waiting_by_class).unwrap_or_default(),
+                limit: pool.limit(),
                 usable: pool.count(Gate::Usable),
                 degraded: endpoints.iter().filter(|e| e.degraded.is_some()).count(),
                 panic: pool.is_panicking(),
@@ -169,6 +179,14 @@ impl PoolView {
             }
         })
     }
+}
+
+fn waiting_by_class(queue: &FairQueue) -> BTreeMap<String, usize> {
+    let classes = &queue.config().classes;
+    if classes.len() < 2 {
+        return BTreeMap::new();
+    }
+    classes.iter().map(|c| c.name.clone()).zip(queue.by_class()).collect()
 }
 
 /// All pools as they are now.

@@ -45,6 +45,7 @@ fn show(kept: &Kept) -> Value {
         "request_id": r.request_id,
         "method": r.method,
         "path": r.path,
+        "tenant": &*r.tenant,
         "pool": &*r.pool,
         "endpoint": &*r.endpoint,
         "reason": r.reason,
@@ -55,6 +56,8 @@ fn show(kept: &Kept) -> Value {
         "attempts": r.attempts,
         "prompt_tokens": r.prompt_tokens,
         "output_events": r.output_events,
+        "output_tokens": r.output_tokens,
+        "queued_s": r.queued_s,
         "bytes_out": r.bytes_out,
         // No first byte is no time, not the shortest one.
         "ttft_s": (r.ttft_s > 0.0).then_some(r.ttft_s),

@@ -4,7 +4,7 @@ use crate::access;
 use crate::admin::Shared;
 use crate::answer::{Answer, Refusal, json, whole};
 use crate::control::{self, Change};
-use crate::{events, metrics, page, policies, pools, requests};
+use crate::{events, limits, metrics, page, policies, pools, requests};
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use serde_json::json;
@@ -23,6 +23,8 @@ enum Route {
     Requests,
     Request(String),
     Events,
+    Limits,
+    Limit(String),
     Change { pool: String, endpoint: String, change: Change },
 }
 
@@ -42,6 +44,8 @@ impl Route {
             ["api", "requests"] => Self::Requests,
             ["api", "requests", id] => Self::Request(id.to_owned()),
             ["api", "events"] => Self::Events,
+            ["api", "limits"] => Self::Limits,
+            ["api", "limits", name] => Self::Limit(name.to_owned()),
             ["api", "pools", pool, "endpoints", endpoint, ref verb @ ..] => {
                 let change = match verb {
                     ["drain"] => Change::Drain,
@@ -62,7 +66,7 @@ impl Route {
 
     fn allows(&self, method: &Method) -> bool {
         match self {
-            Self::Change { .. } => method == Method::POST,
+            Self::Change { .. } | Self::Limit(_) => method == Method::POST,
             Self::Events => method == Method::GET,
             _ => method == Method::GET || method == Method::HEAD,
         }
@@ -70,7 +74,7 @@ impl Route {
 
     fn allow(&self) -> &'static str {
         match self {
-            Self::Change { .. } => "POST",
+            Self::Change { .. } | Self::Limit(_) => "POST",
             Self::Events => "GET",
             _ => "GET, HEAD",
         }
@@ -105,6 +109,12 @@ async fn try_answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Result<
         Route::Requests => json(StatusCode::OK, &requests::newest(shared, request.uri().query())?),
         Route::Request(id) => json(StatusCode::OK, &requests::find(shared, &id)?),
         Route::Events => events::follow(shared)?,
+        Route::Limits => json(StatusCode::OK, &limits::snapshot(shared)),
+        Route::Limit(name) => {
+            access::check_change(request.headers())?;
+            let new: limits::NewRate = control::read(request, limits::EXAMPLE).await?;
+            json(StatusCode::OK, &limits::set(shared, &name, &new)?)
+        }
         Route::Change { pool, endpoint, change } => control::change(shared, &pool, &endpoint, &change, request).await?,
     })
 }

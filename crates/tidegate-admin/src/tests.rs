@@ -45,7 +45,15 @@ impl Server {
             move || is_ready.load(SeqCst)
         });
         let settings = settings(token);
-        let admin = Admin::start(&settings, gateway.pools().to_vec(), Arc::clone(&telemetry), ready, actions).await;
+        let admin = Admin::start(
+            &settings,
+            gateway.pools().to_vec(),
+            Some(Arc::clone(gateway.governor())),
+            Arc::clone(&telemetry),
+            ready,
+            actions,
+        )
+        .await;
         Self { admin: admin.unwrap(), gateway, telemetry, is_ready }
     }
 
@@ -84,6 +92,7 @@ fn record(id: &str) -> Record {
         bytes_out: 700,
         ttft_s: 0.0,
         total_s: 1.5,
+        ..Record::default()
     }
 }
 
@@ -377,7 +386,7 @@ async fn a_port_in_use_names_the_address_and_the_remedy() {
     let taken = tidegate_config::Admin { address: server.admin.address(), token: None };
     let telemetry = Arc::clone(&server.telemetry);
     let error =
-        Admin::start(&taken, Vec::new(), telemetry, Arc::new(|| true), Vec::new()).await.unwrap_err().to_string();
+        Admin::start(&taken, Vec::new(), None, telemetry, Arc::new(|| true), Vec::new()).await.unwrap_err().to_string();
     assert!(error.contains(&taken.address.to_string()) && error.contains("choose another"), "{error}");
 }
 

@@ -1,5 +1,6 @@
 //! The whole file.
 
+use crate::concurrency_limits::ConcurrencyLimit;
 use crate::endpoint;
 use crate::journal::Journal;
 use crate::key::{Absent, Key, Kind, Table};
@@ -9,8 +10,10 @@ use crate::log::Log;
 use crate::node::{self, Node, Span};
 use crate::pool::Pool;
 use crate::problem::{Problem, ProblemKind, Severity};
+use crate::rate_limits::RateLimit;
 use crate::reader::{Reader, Section, Switch, section};
 use crate::route::{self, Match, Route};
+use crate::tenants::{self, Tenants};
 use crate::walk::{Complaint, NOTHING, Place, Walk};
 use std::path::Path;
 use tidegate_core::descriptor::Descriptor;
@@ -37,6 +40,12 @@ pub struct Config {
     pub journal: Option<Journal>,
     /// Bounds on what a client may send.
     pub limits: Limits,
+    /// Who asks; `None`: nobody is told apart.
+    pub tenants: Option<Tenants>,
+    /// Limits on rates.
+    pub rate_limits: Vec<RateLimit>,
+    /// Limits on requests in flight, over all pools.
+    pub concurrency_limits: Vec<ConcurrencyLimit>,
     /// Which request goes to which pool, the first match wins; at least one. A file without routes has one that takes everything.
     pub routes: Vec<Route>,
     /// The pools, in the file's order; at least one.
@@ -91,6 +100,27 @@ impl Section for Config {
                 example: "{ max_body_bytes: 64MiB }",
             },
             Key {
+                name: "tenants",
+                kind: Kind::Table(Tenants::TABLE),
+                absent: Absent::Means("nobody is told apart"),
+                summary: "Who asks, and how that is known.",
+                example: "{ identify: [{ api_key: {} }], unknown: anonymous }",
+            },
+            Key {
+                name: "rate_limits",
+                kind: Kind::List(RateLimit::TABLE),
+                absent: Absent::Means("no limits on rates"),
+                summary: "Limits on rates. Every one must admit a request.",
+                example: "[{ name: tokens, limit: 10_000 tokens/min, per: tenant }]",
+            },
+            Key {
+                name: "concurrency_limits",
+                kind: Kind::List(ConcurrencyLimit::TABLE),
+                absent: Absent::Means("no limits over all pools"),
+                summary: "Limits on requests in flight, over all pools.",
+                example: "[{ name: streams, max_in_flight: 200, each: 16 }]",
+            },
+            Key {
                 name: "routes",
                 kind: Kind::List(Route::TABLE),
                 absent: Absent::Means("everything goes to the only pool"),
@@ -123,18 +153,55 @@ impl Section for Config {
             Switch::Off | Switch::Absent => None,
         };
         let limits = r.table_or_default("limits");
+        let tenants: Option<Tenants> = r.table("tenants");
+        let rate_limits: Vec<RateLimit> = r.list("rate_limits");
+        let concurrency_limits: Vec<ConcurrencyLimit> = r.list("concurrency_limits");
         let mut routes: Vec<Route> = r.list("routes");
         let pools: Vec<Pool> = r.named::<Pool>("pools").into_iter().map(|(name, pool)| Pool { name, ..pool }).collect();
         if pools.is_empty() && r.is_set("pools") && r.all_good(&["pools"]) {
             r.missing("pools");
         }
+        check_names(r, "rate limit");
+        check_names(r, "concurrency limit");
+        let classes: Vec<String> = pools
+            .iter()
+            .filter_map(|p| p.queue.as_ref())
+            .flat_map(|q| q.core().classes.iter().map(|c| c.name.clone()))
+            .collect();
+        tenants::check_priorities(r, &classes);
         check_addresses(r);
         check_loops(r, &listeners);
         route::check(r, &routes, &pools);
         if let (true, [only]) = (routes.is_empty(), pools.as_slice()) {
-            routes.push(Route { matches: Match::default(), pool: only.name.clone() });
+            routes.push(Route { matches: Match::default(), pool: only.name.clone(), class: 0 });
         }
-        Self { listeners, admin, threads, log, journal, limits, routes, pools }
+        Self {
+            listeners,
+            admin,
+            threads,
+            log,
+            journal,
+            limits,
+            tenants,
+            rate_limits,
+            concurrency_limits,
+            routes,
+            pools,
+        }
+    }
+}
+
+/// Limits are found by their names, so each is unique.
+fn check_names(r: &mut Reader<'_, '_>, what: &str) {
+    let marks: Vec<_> = r.walk.marks.iter().filter(|m| m.what == what && !m.text.is_empty()).cloned().collect();
+    for (i, mark) in marks.iter().enumerate() {
+        let Some(first) = marks.iter().take(i).find(|m| m.text == mark.text) else { continue };
+        let complaint = Complaint {
+            found: format!("the {what} `{}` a second time; the first is on line {}", mark.text, first.place.span.line),
+            allowed: "each name once".to_owned(),
+            hint: "rename one of the two".to_owned(),
+        };
+        r.walk.error(ProblemKind::Contradiction, &mark.place, complaint);
     }
 }
 
@@ -238,9 +305,10 @@ impl Config {
         &self,
         path: &str,
         model: Option<&str>,
+        tenant: &str,
         header: impl Fn(&str) -> Option<&'h str>,
     ) -> Option<&Pool> {
-        let route = self.routes.iter().find(|route| route.matches.accepts(path, model, &header))?;
+        let route = self.routes.iter().find(|route| route.matches.accepts(path, model, tenant, &header))?;
         self.pool(&route.pool)
     }
 }

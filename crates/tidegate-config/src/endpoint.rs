@@ -1,7 +1,8 @@
 //! One engine address.
 
+use crate::concurrency_limits::Adaptive;
 use crate::key::{Absent, Key, Kind, Table};
-use crate::reader::{Reader, Section};
+use crate::reader::{Reader, Section, Switch};
 use crate::scalar::Bad;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -16,12 +17,19 @@ pub struct Endpoint {
     pub weight: f64,
     /// Most requests in flight at once (at least 1); `None` has no bound.
     pub max_in_flight: Option<u32>,
+    /// A bound that follows times to first byte, up to `max_in_flight`; `None` has none.
+    pub adaptive: Option<Adaptive>,
 }
 
 impl Endpoint {
     /// What core is told about the endpoint; its name is the URL.
     pub fn core(&self) -> EndpointConfig {
-        EndpointConfig { name: self.url.to_string(), weight: self.weight, max_in_flight: self.max_in_flight }
+        EndpointConfig {
+            name: self.url.to_string(),
+            weight: self.weight,
+            max_in_flight: self.max_in_flight,
+            adaptive: self.adaptive.as_ref().map(Adaptive::core),
+        }
     }
 }
 
@@ -138,6 +146,13 @@ impl Section for Endpoint {
                 summary: "Most requests in flight at once.",
                 example: "64",
             },
+            Key {
+                name: "adaptive_limit",
+                kind: Kind::TableOr(Adaptive::TABLE, "off"),
+                absent: Absent::Means("no limit that follows response times"),
+                summary: "A limit on requests in flight that falls when times to first byte show a queue, up to max_in_flight.",
+                example: "{ min: 2, max: 64 }",
+            },
         ],
     };
 
@@ -149,7 +164,11 @@ impl Section for Endpoint {
         let url = url.unwrap_or_else(|| EndpointUrl { host: String::new(), port: 80 });
         let weight = r.number("weight");
         let max_in_flight = r.integer_or_none("max_in_flight").and_then(|n| u32::try_from(n).ok());
-        Self { url, weight, max_in_flight }
+        let adaptive = match r.switch("adaptive_limit") {
+            Switch::On(adaptive) => Some(adaptive),
+            Switch::Off | Switch::Absent => None,
+        };
+        Self { url, weight, max_in_flight, adaptive }
     }
 }
 

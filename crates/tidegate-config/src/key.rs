@@ -116,6 +116,10 @@ pub enum Kind {
     Name,
     /// Patterns in which `*` stands for any text.
     Globs,
+    /// One text or a list of texts, each of a form the example shows.
+    Texts,
+    /// `10_000 tokens/min`: so much of a quantity per time.
+    Rate,
     /// Names of headers with the pattern their value must match.
     HeaderGlobs,
     /// Where in a request a key is found.
@@ -191,6 +195,8 @@ impl fmt::Display for Kind {
             Self::Secret => f.write_str("a secret of at least one character"),
             Self::Name => f.write_str("a name"),
             Self::Globs => f.write_str("a list of patterns, * for any text"),
+            Self::Texts => f.write_str("one text, or a list of texts"),
+            Self::Rate => f.write_str(crate::rate::ALLOWED),
             Self::HeaderGlobs => f.write_str("a mapping from header names to patterns, * for any text"),
             Self::KeySource => f.write_str("{ header: NAME }, { cookie: NAME }, { body: FIELD }, tenant or prompt"),
             Self::Policy => f.write_str("the name of a policy, or a mapping with its name and parameters"),

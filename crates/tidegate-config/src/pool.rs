@@ -2,12 +2,14 @@
 
 use crate::affinity::Affinity;
 use crate::breaker::{self, Breaker, DEFAULT_BREAKER, Outlier};
+use crate::concurrency_limits::Adaptive;
 use crate::endpoint::Endpoint;
 use crate::health::Health;
 use crate::key::{Absent, Key, Kind, Table};
 use crate::load::Load;
 use crate::policy::{self, Policy};
 use crate::problem::ProblemKind;
+use crate::queue::Queue;
 use crate::reader::{Reader, Section, Switch};
 use crate::recovery::{Steps, WarmUp};
 use crate::timeouts::{Connections, Retry, Timeouts};
@@ -42,6 +44,12 @@ pub struct Pool {
     pub breaker: Breaker,
     /// Session affinity over the policy; `None` has none.
     pub affinity: Option<Affinity>,
+    /// Where requests wait that find no place; `None`: they are refused at once.
+    pub queue: Option<Queue>,
+    /// Most requests in flight; `None` has no bound but those of the endpoints.
+    pub max_in_flight: Option<u32>,
+    /// A limit on requests in flight that follows response times.
+    pub adaptive: Option<Adaptive>,
     /// How long each part of a request may take.
     pub timeouts: Timeouts,
     /// Retries before the first byte.
@@ -67,6 +75,9 @@ impl Pool {
         core.breaker = self.breaker.params.clone();
         core.affinity = self.affinity.as_ref().map(Affinity::core);
         core.load = self.load.as_ref().map(Load::core);
+        core.queue = self.queue.as_ref().map(|q| q.core().clone());
+        core.max_in_flight = self.max_in_flight;
+        core.adaptive = self.adaptive.as_ref().map(Adaptive::core);
         core.retry = self.retry.core();
         core.replicas = f64::from(self.replicas);
         core
@@ -143,6 +154,27 @@ const KEYS: &[Key] = &[
         example: "{ key: { header: x-session-id }, hold: 60s }",
     },
     Key {
+        name: "queue",
+        kind: Kind::TableOr(Queue::TABLE, "off"),
+        absent: Absent::Means("a request that finds no place is refused at once"),
+        summary: "Where requests wait that find no place.",
+        example: "{ max_waiting: 1000, max_wait: 10s }",
+    },
+    Key {
+        name: "max_in_flight",
+        kind: Kind::Integer { min: 1, max: 10_000_000, word: Some("none") },
+        absent: Absent::Default("none"),
+        summary: "Most requests in flight in the whole pool.",
+        example: "256",
+    },
+    Key {
+        name: "adaptive_limit",
+        kind: Kind::TableOr(Adaptive::TABLE, "off"),
+        absent: Absent::Means("no limit that follows response times"),
+        summary: "A limit on requests in flight that falls when times to first byte show a queue, up to max_in_flight.",
+        example: "{ min: 8, max: 256 }",
+    },
+    Key {
         name: "timeouts",
         kind: Kind::Table(Timeouts::TABLE),
         absent: Absent::Default("{}"),
@@ -202,6 +234,15 @@ impl Section for Pool {
             warm_up,
             breaker,
             affinity: r.table("affinity"),
+            queue: match r.switch("queue") {
+                Switch::On(queue) => Some(queue),
+                Switch::Off | Switch::Absent => None,
+            },
+            max_in_flight: r.integer_or_none("max_in_flight").map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
+            adaptive: match r.switch("adaptive_limit") {
+                Switch::On(adaptive) => Some(adaptive),
+                Switch::Off | Switch::Absent => None,
+            },
             timeouts: r.table_or_default("timeouts"),
             retry: r.table_or_default("retry"),
             connections: r.table_or_default("connections"),

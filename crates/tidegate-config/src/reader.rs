@@ -308,6 +308,26 @@ impl<'r, 'a> Reader<'r, 'a> {
         self.value(name, scalar::text).map(Secret::new)
     }
 
+    /// One text or a list of texts, each read by `parse`, with its place in the file.
+    pub(crate) fn texts<T>(&mut self, name: &str, parse: impl Fn(&Kind, &str) -> Result<T, Bad>) -> Vec<T> {
+        let Some((node, place)) = self.node(name) else { return Vec::new() };
+        let Some(key) = self.table.key(name) else { return Vec::new() };
+        let items: &[Node] = match &node.content {
+            Content::List(items) if !items.is_empty() => items,
+            Content::Scalar { .. } if !node.is_null() => std::slice::from_ref(node),
+            _ => {
+                self.wrong_shape(name, node, &place);
+                return Vec::new();
+            }
+        };
+        let mut values = Vec::with_capacity(items.len());
+        for (i, item) in items.iter().enumerate() {
+            let place = Place { span: item.span, path: format!("{}[{i}]", place.path) };
+            values.extend(scalar_value(self.walk, &key.kind, name, key.example, item, &place, &parse));
+        }
+        values
+    }
+
     /// A node that is read by a function of its own, with its place; the key counts as asked for.
     pub(crate) fn node(&mut self, name: &str) -> Option<(&'r Node, Place)> {
         let key = self.define(name)?;

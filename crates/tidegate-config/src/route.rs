@@ -2,7 +2,7 @@
 
 use crate::glob::Glob;
 use crate::key::{Absent, Key, Kind, Table};
-use crate::node::{Content, Node};
+use crate::node::Content;
 use crate::pool::Pool;
 use crate::problem::{ProblemKind, Severity};
 use crate::reader::{Reader, Section, below, scalar_value};
@@ -16,6 +16,8 @@ pub struct Route {
     pub matches: Match,
     /// The name of a pool that exists.
     pub pool: String,
+    /// Its class, by which breakers judge endpoints apart; 0 where nothing is said.
+    pub class: u8,
 }
 
 /// Conditions that must all hold; one that is empty always holds.
@@ -25,21 +27,33 @@ pub struct Match {
     pub path: Option<String>,
     /// The request's model fits one of these.
     pub models: Vec<Glob>,
+    /// The request's tenant fits one of these.
+    pub tenants: Vec<Glob>,
     /// Every one of these headers (names in lower case) is present and fits.
     pub headers: Vec<(String, Glob)>,
 }
 
 impl Match {
     /// Whether a request fits. `header` gives the value of a header by its lower-case name.
-    pub fn accepts<'h>(&self, path: &str, model: Option<&str>, header: impl Fn(&str) -> Option<&'h str>) -> bool {
+    pub fn accepts<'h>(
+        &self,
+        path: &str,
+        model: Option<&str>,
+        tenant: &str,
+        header: impl Fn(&str) -> Option<&'h str>,
+    ) -> bool {
         self.path.as_deref().is_none_or(|prefix| path.starts_with(prefix))
             && (self.models.is_empty() || model.is_some_and(|m| self.models.iter().any(|glob| glob.matches(m))))
+            && (self.tenants.is_empty() || self.tenants.iter().any(|glob| glob.matches(tenant)))
             && self.headers.iter().all(|(name, glob)| header(name).is_some_and(|value| glob.matches(value)))
     }
 
     /// Whether everything is taken.
     pub fn is_catch_all(&self) -> bool {
-        self.path.as_deref().is_none_or(|p| p == "/") && self.models.is_empty() && self.headers.is_empty()
+        self.path.as_deref().is_none_or(|p| p == "/")
+            && self.models.is_empty()
+            && self.tenants.is_empty()
+            && self.headers.is_empty()
     }
 
     /// Whether every request that fits `other` fits this one too, as far as that is certain.
@@ -49,9 +63,13 @@ impl Match {
             (Some(mine), Some(theirs)) => theirs.starts_with(mine),
             (Some(_), None) => false,
         };
-        let model = |glob: &Glob| self.models.contains(glob) || self.models.iter().any(|m| m.as_str() == "*");
-        let models = self.models.is_empty() || !other.models.is_empty() && other.models.iter().all(model);
-        path && models && self.headers.iter().all(|h| other.headers.contains(h))
+        let covers = |mine: &[Glob], theirs: &[Glob]| {
+            let one = |glob: &Glob| mine.contains(glob) || mine.iter().any(|m| m.as_str() == "*");
+            mine.is_empty() || !theirs.is_empty() && theirs.iter().all(one)
+        };
+        path && covers(&self.models, &other.models)
+            && covers(&self.tenants, &other.tenants)
+            && self.headers.iter().all(|h| other.headers.contains(h))
     }
 }
 
@@ -74,10 +92,18 @@ impl Section for Route {
                 summary: "The pool that serves what matches.",
                 example: "chat",
             },
+            Key {
+                name: "breaker_class",
+                kind: Kind::Integer { min: 0, max: 7, word: None },
+                absent: Absent::Default("0"),
+                summary: "Requests of different classes have breakers of their own at each endpoint: an engine may fail one kind of work only.",
+                example: "1",
+            },
         ],
     };
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
+        let class = u8::try_from(r.integer("breaker_class")).unwrap_or(0);
         let problems = r.walk.problems.len();
         let matches: Match = r.table("match").unwrap_or_default();
         let is_whole = r.walk.problems.len() == problems;
@@ -88,7 +114,7 @@ impl Section for Route {
         // A route whose conditions could not be read says nothing about the routes after it.
         let place = r.place();
         r.walk.marks.push(Mark { what: if is_whole { "route" } else { "broken route" }, place, text: String::new() });
-        Self { matches, pool }
+        Self { matches, pool, class }
     }
 }
 
@@ -112,6 +138,13 @@ impl Section for Match {
                 example: "[\"llama-*\"]",
             },
             Key {
+                name: "tenants",
+                kind: Kind::Globs,
+                absent: Absent::Means("any tenant"),
+                summary: "The request's tenant fits one of these patterns: pools of a tenant's own.",
+                example: "[acme]",
+            },
+            Key {
                 name: "headers",
                 kind: Kind::HeaderGlobs,
                 absent: Absent::Means("any headers"),
@@ -122,27 +155,18 @@ impl Section for Match {
     };
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
-        Self { path: r.value("path", scalar::path), models: globs(r), headers: header_globs(r) }
+        Self {
+            path: r.value("path", scalar::path),
+            models: globs(r, "models"),
+            tenants: globs(r, "tenants"),
+            headers: header_globs(r),
+        }
     }
 }
 
-/// One glob or a list of them.
-fn globs(r: &mut Reader<'_, '_>) -> Vec<Glob> {
-    let Some((node, place)) = r.node("models") else { return Vec::new() };
-    let items: &[Node] = match &node.content {
-        Content::List(items) if !items.is_empty() => items,
-        Content::Scalar { .. } if !node.is_null() => std::slice::from_ref(node),
-        _ => {
-            r.wrong_shape("models", node, &place);
-            return Vec::new();
-        }
-    };
-    let mut globs = Vec::with_capacity(items.len());
-    for (i, item) in items.iter().enumerate() {
-        let place = Place { span: item.span, path: format!("{}[{i}]", place.path) };
-        globs.extend(scalar_value(r.walk, &Kind::Globs, "models", "[\"llama-*\"]", item, &place, scalar::text));
-    }
-    globs.into_iter().map(Glob::new).collect()
+/// Patterns, one or a list.
+pub(crate) fn globs(r: &mut Reader<'_, '_>, name: &str) -> Vec<Glob> {
+    r.texts(name, scalar::text).into_iter().map(Glob::new).collect()
 }
 
 fn header_globs(r: &mut Reader<'_, '_>) -> Vec<(String, Glob)> {

@@ -89,7 +89,8 @@ fn kind(kind: &Kind) -> Value {
             any(vec![json!({ "type": "integer", "minimum": 100, "maximum": 599 }), pattern("^[1-5](xx|[0-9]{2})")])
         }
         Kind::Secret | Kind::Name | Kind::Text => json!({ "type": "string" }),
-        Kind::Globs => {
+        Kind::Rate => pattern(&format!("({ENVIRONMENT}|^[0-9._]+ ?[a-z_]+ ?/ ?[0-9a-z.]+$)")),
+        Kind::Globs | Kind::Texts => {
             json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" }, "minItems": 1 }] })
         }
         Kind::HeaderGlobs => {

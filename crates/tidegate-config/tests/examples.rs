@@ -30,7 +30,7 @@ fn every_example_loads_without_a_warning() {
 fn the_example_says_what_it_seems_to_say() {
     let (config, _) = Config::load(&root().join("examples/three-engines.yaml")).unwrap();
     assert_eq!(config.listeners[0].address.to_string(), "127.0.0.1:8080");
-    assert_eq!(config.route("/v1/chat/completions", Some("llama"), |_| None).unwrap().name, "chat");
+    assert_eq!(config.route("/v1/chat/completions", Some("llama"), "", |_| None).unwrap().name, "chat");
     let pool = config.pool("chat").unwrap();
     assert_eq!(pool.endpoints.len(), 3);
     assert_eq!(pool.core().policy.label(), "adaptive");

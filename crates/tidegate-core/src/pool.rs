@@ -24,6 +24,7 @@ use crate::explain::Explain;
 use crate::health::Health;
 use crate::id::{EndpointId, RequestKey};
 use crate::journal::{Decided, Entry, Recorder};
+use crate::limit::gradient::Gradient;
 use crate::queue::{FairQueue, WaiterId};
 use crate::ramp::Ramp;
 use crate::request::Request;
@@ -44,6 +45,7 @@ const MAX_EFFECTS: usize = 1024;
 #[derive(Clone, Debug)]
 struct Member {
     max_in_flight: Option<u32>,
+    gradient: Option<Gradient>,
     draining: bool,
     removed: bool,
     /// Joined when the pool was in use already.
@@ -88,6 +90,7 @@ pub struct Pool {
     /// Decisions about waiters that lie ready; bounded by the places of the queue.
     ready: BTreeMap<WaiterId, Decision>,
     tenants: TenantPlaces,
+    gradient: Option<Gradient>,
     /// Weight of the tenants that wait, while the queue is served; else 0.
     waiting_weight: f64,
     effects: VecDeque<Effect>,
@@ -140,6 +143,7 @@ impl Pool {
             queue: cfg.queue.clone().map(FairQueue::new),
             ready: BTreeMap::new(),
             tenants: TenantPlaces::default(),
+            gradient: cfg.adaptive.map(Gradient::new),
             waiting_weight: 0.0,
             effects: VecDeque::new(),
             scratch: Vec::new(),
@@ -261,6 +265,7 @@ impl Pool {
             predicted: self.picker.predict(now, id, req, &self.endpoints),
             trial,
             tenant: req.tenant,
+            beside: (self.in_flight.len() as u32 + 1, self.endpoints.hot[id.index()].in_flight + 1),
         };
         self.in_use = true;
         let key = self.in_flight.insert(dispatch);

@@ -7,11 +7,13 @@ use tidegate_config::KeySource;
 use tidegate_core::hash::hash_bytes;
 
 /// The hash of the key that `source` names, `None` if the request carries none.
-pub(crate) fn find(source: &KeySource, headers: &HeaderMap, fields: &Fields<'_>) -> Option<u64> {
+/// `tenant`: hash of who asks, 0 where nobody is told apart.
+pub(crate) fn find(source: &KeySource, headers: &HeaderMap, tenant: u64, fields: &Fields<'_>) -> Option<u64> {
     match source {
         KeySource::Header(name) => headers.get(name.as_str()).map(|v| hash_bytes(v.as_bytes())),
         KeySource::Cookie(name) => cookie(headers, name).map(|v| hash_bytes(v.as_bytes())),
         KeySource::Body(field) => fields.raw(field).map(|v| hash_bytes(v.as_bytes())),
+        KeySource::Tenant if tenant != 0 => Some(tenant),
         // Who pays is who holds the API key.
         KeySource::Tenant => {
             let key = headers.get(AUTHORIZATION).or_else(|| headers.get("x-api-key"));
@@ -45,7 +47,7 @@ mod tests {
     fn keys_are_found_where_they_are() {
         let mut headers = HeaderMap::new();
         headers.insert(COOKIE, HeaderValue::from_static("a=1; session=xyz"));
-        let key = |source| find(&source, &headers, &Fields::default());
+        let key = |source| find(&source, &headers, 0, &Fields::default());
         assert_eq!(key(KeySource::Cookie("session".into())), Some(hash_bytes(b"xyz")));
         assert_eq!(key(KeySource::Cookie("ession".into())), None);
         assert_eq!(key(KeySource::Tenant), None);

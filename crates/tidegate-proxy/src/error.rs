@@ -1,8 +1,10 @@
 //! One error for everything that ends a request early, mapped to status and body in one place.
 
+use crate::governor::Left;
 use bytes::Bytes;
 use http::StatusCode;
 use std::time::Duration;
+use tidegate_core::limit::{Limited, Scope};
 use tidegate_core::outcome::Failure;
 use tidegate_core::pool::Shed;
 
@@ -20,6 +22,22 @@ pub enum ProxyError {
     },
     /// No route takes the request.
     NoRoute,
+    /// Nobody the gateway knows asks.
+    Unauthorized {
+        /// Stable code.
+        code: &'static str,
+        /// What is wrong.
+        message: &'static str,
+    },
+    /// The tenant may not ask for this.
+    Forbidden {
+        /// Stable code.
+        code: &'static str,
+        /// What is wrong.
+        message: &'static str,
+    },
+    /// A limit refused.
+    Limited(Limit),
     /// The gateway refused.
     Shed {
         /// Why.
@@ -40,12 +58,46 @@ pub enum ProxyError {
     TotalTimeout,
 }
 
+/// A refusal by a limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limit {
+    /// What core said.
+    pub limited: Limited,
+    pub(crate) left: Option<Left>,
+}
+
+impl Limit {
+    pub(crate) fn of(limited: Limited, left: Option<Left>) -> Self {
+        Self { limited, left }
+    }
+
+    fn message(&self) -> String {
+        let Limited { scope, rule, quantity, terminal, .. } = &self.limited;
+        let of = match scope {
+            Scope::Global => "of this gateway".to_owned(),
+            other => format!("of this {}", other.name()),
+        };
+        match quantity {
+            Some(q) if *terminal => {
+                format!("the request asks for more {} than the limit `{rule}` {of} ever holds", q.name())
+            }
+            Some(q) => format!("the limit `{rule}` {of} on {} is used up", q.name()),
+            None => format!("as many requests {of} are in flight as the limit `{rule}` allows"),
+        }
+    }
+}
+
 impl ProxyError {
     /// The status a client gets.
     pub fn status(&self) -> StatusCode {
         let code = match self {
             Self::BadRequest { status, .. } => *status,
             Self::NoRoute => 404,
+            Self::Unauthorized { .. } => 401,
+            Self::Forbidden { .. } => 403,
+            Self::Limited(limit) if limit.limited.terminal => 413,
+            Self::Limited(_) => 429,
+            Self::Shed { why, .. } if why.is_of_tenant() => 429,
             Self::Shed { .. } => 503,
             Self::Upstream { failure: Failure::FirstByteTimeout | Failure::Stalled, .. } | Self::TotalTimeout => 504,
             Self::Upstream { .. } => 502,
@@ -56,7 +108,9 @@ impl ProxyError {
     /// The stable code a program can act on.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::BadRequest { code, .. } => code,
+            Self::BadRequest { code, .. } | Self::Unauthorized { code, .. } | Self::Forbidden { code, .. } => code,
+            Self::Limited(limit) if limit.limited.terminal => "request_exceeds_limit",
+            Self::Limited(limit) => limit.limited.by,
             Self::NoRoute => "no_route",
             Self::Shed { why, .. } => why.code(),
             Self::Upstream { failure, .. } => match failure {
@@ -73,12 +127,37 @@ impl ProxyError {
 
     /// When trying again makes sense.
     pub fn retry_after(&self) -> Option<Duration> {
-        if let Self::Shed { retry_after, .. } = self { *retry_after } else { None }
+        match self {
+            Self::Shed { retry_after, .. } => *retry_after,
+            // Nobody can know when a request in flight ends; soon is as good a guess as any, and never is a lie.
+            Self::Limited(limit) if !limit.limited.terminal => {
+                Some(limit.limited.retry_after.unwrap_or(Duration::from_secs(1)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the same request could be admitted later.
+    pub(crate) fn may_be_retried(&self) -> bool {
+        match self {
+            Self::BadRequest { status, .. } => *status == 408,
+            Self::Limited(limit) => !limit.limited.terminal,
+            Self::NoRoute | Self::Unauthorized { .. } | Self::Forbidden { .. } => false,
+            Self::Shed { .. } | Self::Upstream { .. } | Self::TotalTimeout => true,
+        }
+    }
+
+    /// What is left of the tightest limit.
+    pub(crate) fn left(&self) -> Option<&Left> {
+        if let Self::Limited(limit) = self { limit.left.as_ref() } else { None }
     }
 
     fn message(&self) -> String {
         match self {
-            Self::BadRequest { message, .. } => (*message).to_owned(),
+            Self::BadRequest { message, .. } | Self::Unauthorized { message, .. } | Self::Forbidden { message, .. } => {
+                (*message).to_owned()
+            }
+            Self::Limited(limit) => limit.message(),
             Self::NoRoute => "no route takes this request: see `routes` in the gateway's config".to_owned(),
             Self::Shed { why, pool, .. } => format!("pool {pool}: {}", why.message()),
             Self::Upstream { failure, endpoint } => match failure {
@@ -97,6 +176,11 @@ impl ProxyError {
     fn kind(&self) -> &'static str {
         match self {
             Self::BadRequest { .. } | Self::NoRoute => "invalid_request_error",
+            Self::Unauthorized { .. } => "authentication_error",
+            Self::Forbidden { .. } => "permission_error",
+            Self::Limited(limit) if limit.limited.terminal => "invalid_request_error",
+            Self::Limited(_) => "rate_limit_error",
+            Self::Shed { why, .. } if why.is_of_tenant() => "rate_limit_error",
             Self::Shed { .. } => "overloaded_error",
             _ => "upstream_error",
         }

@@ -1,9 +1,11 @@
 //! The running gateway: what all cores share, what each core owns, starting and stopping.
 
 use crate::clock::Clock;
+use crate::governor::Governor;
 use crate::listener;
 use crate::pool::{PROGRESS_EVERY, PoolHandle};
 use crate::probe;
+use crate::tenant::Directory;
 use crate::upstream::Idle;
 use http::HeaderValue;
 use std::cell::{Cell, RefCell};
@@ -23,23 +25,34 @@ use tokio::sync::{mpsc, watch};
 /// What all cores read.
 pub(crate) struct Shared {
     pub(crate) pools: Vec<Arc<PoolHandle>>,
-    routes: Vec<(Match, Arc<PoolHandle>)>,
+    routes: Vec<Routed>,
+    pub(crate) tenants: Directory,
+    pub(crate) governor: Arc<Governor>,
     pub(crate) limits: Limits,
     pub(crate) clock: Clock,
     pub(crate) sink: Arc<dyn Sink>,
 }
 
 impl Shared {
-    /// The pool of the first route that takes the request.
+    /// The first route that takes the request.
     pub(crate) fn route<'h>(
         &self,
         path: &str,
         model: Option<&str>,
+        tenant: &str,
         header: impl Fn(&str) -> Option<&'h str>,
-    ) -> Option<Arc<PoolHandle>> {
-        let (_, pool) = self.routes.iter().find(|(matches, _)| matches.accepts(path, model, &header))?;
-        Some(Arc::clone(pool))
+    ) -> Option<&Routed> {
+        self.routes.iter().find(|r| r.matches.accepts(path, model, tenant, &header))
     }
+}
+
+/// One route, and where it leads.
+pub(crate) struct Routed {
+    /// What limits per route call it: the name of its pool.
+    pub(crate) name: Arc<str>,
+    matches: Match,
+    pub(crate) class: u8,
+    pub(crate) pool: Arc<PoolHandle>,
 }
 
 /// What one core owns.
@@ -146,6 +159,7 @@ impl std::error::Error for StartError {}
 pub struct Gateway {
     addresses: Vec<SocketAddr>,
     pools: Vec<Arc<PoolHandle>>,
+    governor: Arc<Governor>,
     clock: Clock,
     stop: watch::Sender<bool>,
     alive: Option<mpsc::Receiver<()>>,
@@ -179,8 +193,20 @@ impl Gateway {
             .collect::<Result<_, _>>()
             .map_err(StartError::Journal)?;
         let named = |name: &str| pools.iter().find(|p| &*p.name == name).map(Arc::clone);
-        let routes = config.routes.iter().filter_map(|r| Some((r.matches.clone(), named(&r.pool)?))).collect();
-        let shared = Arc::new(Shared { pools: pools.clone(), routes, limits: config.limits, clock, sink });
+        let routed = |r: &tidegate_config::Route| {
+            let pool = named(&r.pool)?;
+            Some(Routed { name: Arc::clone(&pool.name), matches: r.matches.clone(), class: r.class, pool })
+        };
+        let governor = Arc::new(Governor::new(config, clock));
+        let shared = Arc::new(Shared {
+            pools: pools.clone(),
+            routes: config.routes.iter().filter_map(routed).collect(),
+            tenants: Directory::new(config.tenants.as_ref()),
+            governor: Arc::clone(&governor),
+            limits: config.limits,
+            clock,
+            sink,
+        });
         let (stop, stopped) = watch::channel(false);
         let (alive, all_gone) = mpsc::channel(1);
         let mut handles = Vec::new();
@@ -190,7 +216,7 @@ impl Gateway {
             let thread = std::thread::Builder::new().name(format!("tidegate-{k}")).spawn(run);
             handles.push(thread.map_err(StartError::Thread)?);
         }
-        Ok(Self { addresses, pools, clock, stop, alive: Some(all_gone), threads: handles })
+        Ok(Self { addresses, pools, governor, clock, stop, alive: Some(all_gone), threads: handles })
     }
 
     /// Where it listens, in the order of the config; port 0 is replaced by the port taken.
@@ -201,6 +227,11 @@ impl Gateway {
     /// Its pools, in the order of the config.
     pub fn pools(&self) -> &[Arc<PoolHandle>] {
         &self.pools
+    }
+
+    /// The limits of the process.
+    pub fn governor(&self) -> &Arc<Governor> {
+        &self.governor
     }
 
     /// The clock its pools run on.
@@ -284,6 +315,9 @@ fn run_core(
     local.block_on(&runtime, async move {
         tokio::task::spawn_local(Rc::clone(&core).tick(k == 0));
         if k == 0 {
+            for place in 0..core.shared.tenants.verifiers().count() {
+                tokio::task::spawn_local(keep_keys(Arc::clone(&core.shared), place));
+            }
             for pool in core.shared.pools.iter().map(Arc::clone) {
                 if let Some(asked) = pool.take_probes() {
                     tokio::task::spawn_local(probe::serve(Arc::clone(&pool), asked));
@@ -305,6 +339,14 @@ fn run_core(
         }
         drain(core, alive).await;
     });
+}
+
+/// Reads the keys of a token verifier now and then.
+async fn keep_keys(shared: Arc<Shared>, place: usize) {
+    while let Some(verifier) = shared.tenants.verifiers().nth(place) {
+        verifier.refresh().await;
+        tokio::time::sleep(verifier.every()).await;
+    }
 }
 
 /// Waits until this core's connections have ended, or the gateway no longer waits for them.

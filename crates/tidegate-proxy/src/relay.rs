@@ -4,9 +4,11 @@
 //! writes the record; dropped before that, the client has left: the connection closes at once, which stops the engine.
 
 use crate::gateway::Core;
+use crate::governor::Budget;
 use crate::guard::Watch;
 use crate::lease::Lease;
 use crate::upstream::Upstream;
+use crate::usage::Tail;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -35,6 +37,8 @@ pub(crate) struct Relay {
     body: Incoming,
     upstream: Option<Upstream>,
     end: Option<End>,
+    /// The end of the body, where somebody has to know what it used.
+    tail: Option<Tail>,
     /// Whether frames are tokens of a stream.
     is_stream: bool,
     between: Option<Duration>,
@@ -53,6 +57,8 @@ pub(crate) struct End {
     /// What the status already said.
     pub(crate) verdict: Verdict,
     pub(crate) record: Record,
+    /// What was reserved of the limits; settled with what the answer used.
+    pub(crate) budget: Budget,
     pub(crate) arrived: Instant,
 }
 
@@ -69,10 +75,15 @@ impl std::fmt::Display for BrokenOff {
 impl std::error::Error for BrokenOff {}
 
 impl End {
-    fn finish(mut self, verdict: Verdict) {
+    fn finish(mut self, verdict: Verdict, tail: Option<Tail>) {
         self.record.total_s = self.core.shared.clock.now().secs_since(self.arrived);
         self.record.outcome = verdict.as_str();
-        let output_tokens = u32::try_from(self.record.output_events).unwrap_or(u32::MAX);
+        let usage = tail.and_then(|t| t.usage());
+        if self.verdict == Verdict::Success {
+            self.budget.on_end(usage, self.record.output_events, verdict == Verdict::Success);
+        }
+        self.record.output_tokens = usage.map_or(self.record.output_events, |u| u.output_tokens);
+        let output_tokens = u32::try_from(self.record.output_tokens).unwrap_or(u32::MAX);
         self.lease.settle(Outcome { verdict, output_tokens });
         self.core.shared.sink.on_record(&self.record);
         self.watch.on_answered();
@@ -84,8 +95,10 @@ impl Relay {
         let timeouts = &end.lease.pool().settings().timeouts;
         let (between, total_at) = (timeouts.between_tokens, timeouts.total.map(|t| end.arrived + t));
         let (is_stream, last_frame) = (end.record.stream, end.core.shared.clock.now());
+        let tail = end.budget.counts_tokens().then(Tail::default);
         let mut relay = Self {
             first,
+            tail,
             failing: None,
             body,
             upstream: Some(upstream),
@@ -107,6 +120,9 @@ impl Relay {
         self.last_frame = end.core.shared.clock.now();
         if let Some(data) = frame.data_ref() {
             end.record.bytes_out += data.len() as u64;
+            if let Some(tail) = &mut self.tail {
+                tail.on_bytes(data);
+            }
         }
         if self.is_stream {
             end.record.output_events += 1;
@@ -126,7 +142,7 @@ impl Relay {
             end.core.idle.borrow_mut().put(pool.index, endpoint.index(), upstream, self.last_frame, most);
         }
         let verdict = end.verdict;
-        end.finish(verdict);
+        end.finish(verdict, self.tail.take());
     }
 
     /// Gives the library one turn to write what it holds; the error comes at the next.
@@ -138,7 +154,7 @@ impl Relay {
     fn broken(&mut self, failure: Failure) -> BrokenOff {
         self.upstream = None;
         if let Some(end) = self.end.take() {
-            end.finish(Verdict::Failed(failure));
+            end.finish(Verdict::Failed(failure), self.tail.take());
         }
         BrokenOff(failure)
     }
@@ -166,7 +182,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         if let Some(end) = self.end.take() {
-            end.finish(Verdict::Cancelled);
+            end.finish(Verdict::Cancelled, self.tail.take());
         }
     }
 }

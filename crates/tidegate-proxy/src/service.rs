@@ -3,6 +3,7 @@
 use crate::error::ProxyError;
 use crate::exchange::{Answer, Asked, Way, exchange, is_event_stream};
 use crate::gateway::Core;
+use crate::governor::{self, Budget, Left, Need};
 use crate::guard::Watch;
 use crate::headers::{forwarded_for, strip_hop_by_hop};
 use crate::pool::{EndpointHandle, PoolHandle};
@@ -85,11 +86,12 @@ pub(crate) async fn serve(
         None => answer(&core, request, peer, &mut open, &mut way, explain.as_mut()).await,
     };
     open.record().attempts = way.attempts;
+    open.record().queued_s = way.queued_s;
     open.record().reason.clone_from(&way.reason);
     let pool = core.shared.pools.iter().find(|p| p.name == open.record().pool).map(Arc::clone);
     let last = pool.as_ref().zip(way.attempted.last()).map(|(pool, id)| &pool.endpoints[id.index()]);
     let mut response = match result {
-        Ok((pool, answer)) => relay(&core, open, answer, &pool),
+        Ok((pool, answer, budget)) => relay(&core, open, answer, budget, &pool),
         Err(error) => refuse(open, &error, last),
     };
     let headers = response.headers_mut();
@@ -112,34 +114,85 @@ async fn answer(
     open: &mut Open,
     way: &mut Way,
     explain: Option<&mut Explain>,
-) -> Result<(Arc<PoolHandle>, Answer), ProxyError> {
+) -> Result<(Arc<PoolHandle>, Answer, Budget), ProxyError> {
     let (mut head, body) = request.into_parts();
+    let tenant = core.shared.tenants.identify(&mut head.headers, peer)?;
     let body = sniff::read(&head.headers, body, &core.shared.limits).await?;
     let openai = head.uri.path().starts_with("/v1/");
     let fields = fields_of(&head.headers, &body, openai)?;
     let model = fields.text("model");
     let header = |name: &str| head.headers.get(name).and_then(|v| v.to_str().ok());
-    let pool = core.shared.route(head.uri.path(), model.as_deref(), header).ok_or(ProxyError::NoRoute)?;
+    let routed =
+        core.shared.route(head.uri.path(), model.as_deref(), &tenant.name, header).ok_or(ProxyError::NoRoute)?;
+    let pool = Arc::clone(&routed.pool);
     let record = open.record();
+    record.tenant = Arc::clone(&tenant.name);
     record.pool = Arc::clone(&pool.name);
     record.model = model.map(std::borrow::Cow::into_owned).unwrap_or_default();
+    tenant.may_use(&pool.name, Some(&record.model).filter(|m| !m.is_empty()).map(String::as_str))?;
     let prompt_tokens = fields.prompt_tokens();
     record.prompt_tokens = prompt_tokens.unwrap_or(0);
-    let key = |source: &Option<_>| source.as_ref().and_then(|s| client_key::find(s, &head.headers, &fields));
+    let key =
+        |source: &Option<_>| source.as_ref().and_then(|s| client_key::find(s, &head.headers, tenant.hash, &fields));
     let (hash_key, affinity_key) = (key(&pool.hash_key), key(&pool.affinity_key));
+    let expects = fields.generates().then(|| fields.max_tokens());
+    let need = Need {
+        tenant: Arc::clone(&tenant.name),
+        model: record.model.clone(),
+        route: Arc::clone(&routed.name),
+        prompt_tokens: f64::from(prompt_tokens.unwrap_or(0)),
+        output_tokens: expects
+            .map_or(0.0, |max| core.shared.governor.expected_output(&tenant.name, &record.model, max)),
+    };
     drop(fields);
+    let id = HeaderValue::try_from(record.request_id.as_str()).ok();
+    let (method, uri, headers) = upstream_head(head, &body, peer, id);
+    let total = pool.settings().timeouts.total;
+    let asked = Asked {
+        method,
+        uri,
+        headers,
+        body: RefCell::new(body),
+        hash_key,
+        affinity_key,
+        prompt_tokens,
+        tenant: tenant.hash,
+        tenant_weight: tenant.weight,
+        priority: governor::priority(&tenant, &pool),
+        class: routed.class,
+        cost: need.prompt_tokens + need.output_tokens,
+        deadline: total.map(|t| open.arrived + t),
+    };
+    let going = async {
+        let budget = core.shared.governor.reserve(need).await?;
+        Ok::<_, ProxyError>((exchange(core, &pool, &asked, way, explain).await?, budget))
+    };
+    let (answer, budget) = match total {
+        Some(limit) => tokio::time::timeout(limit, going).await.map_err(|_| ProxyError::TotalTimeout)??,
+        None => going.await?,
+    };
+    Ok((pool, answer, budget))
+}
+
+/// The head as the engine gets it.
+fn upstream_head(
+    mut head: http::request::Parts,
+    body: &Sniffed,
+    peer: IpAddr,
+    id: Option<HeaderValue>,
+) -> (http::Method, Uri, HeaderMap) {
     strip_hop_by_hop(&mut head.headers);
     for name in [&EXPECT, &EXPLAIN] {
         head.headers.remove(name);
     }
     forwarded_for(&mut head.headers, peer);
-    if let Ok(id) = HeaderValue::try_from(record.request_id.as_str()) {
+    if let Some(id) = id {
         head.headers.insert(REQUEST_ID.clone(), id);
     }
     if !matches!(body, Sniffed::Streamed { .. }) {
         // The library frames the body anew from its real length.
         head.headers.remove(CONTENT_LENGTH);
-        if needs_length(&head.method, &body) {
+        if needs_length(&head.method, body) {
             head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
         }
     }
@@ -150,28 +203,7 @@ async fn answer(
         head.headers.insert(http::header::HOST, host);
     }
     let uri = Uri::from(head.uri.into_parts().path_and_query.unwrap_or(PathAndQuery::from_static("/")));
-    let total = pool.settings().timeouts.total;
-    let asked = Asked {
-        method: head.method,
-        uri,
-        headers: head.headers,
-        body: RefCell::new(body),
-        hash_key,
-        affinity_key,
-        prompt_tokens,
-        tenant: 0,
-        tenant_weight: 0.0,
-        priority: 0,
-        class: 0,
-        cost: 0.0,
-        deadline: total.map(|t| open.arrived + t),
-    };
-    let going = exchange(core, &pool, &asked, way, explain);
-    let answer = match total {
-        Some(limit) => tokio::time::timeout(limit, going).await.map_err(|_| ProxyError::TotalTimeout)??,
-        None => going.await?,
-    };
-    Ok((pool, answer))
+    (head.method, uri, head.headers)
 }
 
 /// A body of no bytes still says so where the method has a body by nature.
@@ -191,7 +223,13 @@ fn fields_of<'b>(headers: &HeaderMap, body: &'b Sniffed, openai: bool) -> Result
 }
 
 /// Turns an endpoint's answer into ours and hands its body to the relay.
-fn relay(core: &Rc<Core>, mut open: Open, answer: Answer, pool: &Arc<PoolHandle>) -> Response<Download> {
+fn relay(
+    core: &Rc<Core>,
+    mut open: Open,
+    answer: Answer,
+    mut budget: Budget,
+    pool: &Arc<PoolHandle>,
+) -> Response<Download> {
     let Answer { mut head, first, verdict, body, upstream, lease } = answer;
     if verdict == Verdict::Success {
         lease.on_first_byte();
@@ -209,8 +247,14 @@ fn relay(core: &Rc<Core>, mut open: Open, answer: Answer, pool: &Arc<PoolHandle>
     record.status = head.status.as_u16();
     record.stream = stream;
     record.ttft_s = core.shared.clock.now().secs_since(open.arrived);
+    if verdict == Verdict::Success {
+        budget.on_begun();
+    }
+    if let Some(left) = budget.left() {
+        tell_left(&mut head.headers, &left);
+    }
     let watch = Rc::clone(&open.watch);
-    let end = End { core: Rc::clone(core), watch, lease, verdict, record, arrived: open.arrived };
+    let end = End { core: Rc::clone(core), watch, lease, verdict, record, budget, arrived: open.arrived };
     let relay = Relay::new(first, body, upstream, end);
     let mut response = Response::new(Download::Relayed(Box::new(relay)));
     *response.status_mut() = head.status;
@@ -231,11 +275,30 @@ fn refuse(mut open: Open, error: &ProxyError, last: Option<&EndpointHandle>) -> 
     if let Some(endpoint) = last {
         headers.insert(ENDPOINT.clone(), endpoint.header.clone());
     }
+    if let Some(left) = error.left() {
+        tell_left(headers, left);
+    }
+    if !error.may_be_retried() {
+        // What OpenAI's clients look for before they try the same again.
+        headers.insert(HeaderName::from_static("x-should-retry"), HeaderValue::from_static("false"));
+    }
     if let Some(wait) = error.retry_after() {
         // Rounded up: a client that comes back a moment too early is refused again.
         headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs() + u64::from(wait.subsec_nanos() > 0)));
     }
     response
+}
+
+/// What is left of the tightest limit, in the words of the `RateLimit` headers: whole units, seconds rounded up.
+fn tell_left(headers: &mut HeaderMap, left: &Left) {
+    let seconds = left.reset.as_secs() + u64::from(left.reset.subsec_nanos() > 0);
+    for (name, value) in [
+        ("ratelimit-limit", left.limit as u64),
+        ("ratelimit-remaining", left.remaining as u64),
+        ("ratelimit-reset", seconds),
+    ] {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from(value));
+    }
 }
 
 /// The client's id if it is short and printable, else one of ours.

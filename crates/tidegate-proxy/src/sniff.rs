@@ -154,6 +154,16 @@ impl<'a> Fields<'a> {
         self.fields.get(name).map(|v| v.get()).filter(|v| *v != "null")
     }
 
+    /// Whether it asks for tokens to be made, and not only read.
+    pub(crate) fn generates(&self) -> bool {
+        ["messages", "prompt"].iter().any(|n| self.raw(n).is_some())
+    }
+
+    /// The most tokens of output that the request lets the engine make, where it says so.
+    pub(crate) fn max_tokens(&self) -> Option<u32> {
+        ["max_completion_tokens", "max_tokens"].iter().find_map(|n| self.raw(n)?.parse().ok())
+    }
+
     /// Prompt tokens, estimated from the bytes of the prompt. `None` if there is none.
     pub(crate) fn prompt_tokens(&self) -> Option<u32> {
         let bytes: usize =

@@ -108,7 +108,8 @@ async fn an_engine_that_says_it_is_full_is_not_sick() {
         client.get("/", "").await;
         let reply = client.reply().await;
         assert_eq!(reply.status, 200, "{}", reply.text());
-        full += usize::from(reply.header("x-tidegate-reason").is_some_and(|r| r.starts_with("retry;endpoint_throttled")));
+        full +=
+            usize::from(reply.header("x-tidegate-reason").is_some_and(|r| r.starts_with("retry;endpoint_throttled")));
     }
     assert_eq!(full, 1, "left alone for a moment after it said so");
     assert_eq!(t.gateway.pools()[0].with(|p, _| p.count(Gate::Open)), 0);

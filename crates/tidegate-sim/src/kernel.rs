@@ -118,8 +118,8 @@ impl<'s> Kernel<'s> {
             let choice = Rng::stream(seed, CHOICE_STREAM + (u64::from(r) << 8)).next_u64();
             let mut made = Pool::new(pool.clone(), setup.check_every.is_some(), choice);
             for site in &setup.sites {
-                let cfg =
-                    EndpointConfig { name: site.name.clone(), weight: site.weight, max_in_flight: site.max_in_flight };
+                let (weight, max_in_flight) = (site.weight, site.max_in_flight);
+                let cfg = EndpointConfig { weight, max_in_flight, ..EndpointConfig::new(&site.name) };
                 made.add(Instant::ORIGIN, cfg);
             }
             Gateway { pool: made, reports: VecDeque::new(), waiting: BTreeMap::new(), deadline: None }

@@ -77,6 +77,14 @@ families! {
         "Active health checks that ended, passed or failed.";
     POLLS: Counter "tidegate_load_polls_total", "polls", &["pool", "endpoint", "result"],
         "Polls of status pages that ended, reported or missed.";
+    TENANT_REQUESTS: Counter "tidegate_tenant_requests_total", "requests", &["tenant", "result"],
+        "Requests that ended, by tenant: served, limited (429 and 413), refused (other 4xx), failed.";
+    TENANT_TOKENS: Counter "tidegate_tenant_tokens_total", "tokens", &["tenant", "kind"],
+        "Tokens of served requests by tenant: prompts as estimated, output as engines told it or events were counted.";
+    POOL_WAITING: Gauge "tidegate_pool_waiting", "requests", POOL,
+        "Requests that wait in the queue of the pool.";
+    POOL_LIMIT: Gauge "tidegate_pool_limit", "requests", POOL,
+        "Most requests in flight in the pool now, fixed or adaptive; absent without a bound.";
     POOL_ENDPOINTS: Gauge "tidegate_pool_endpoints", "endpoints", &["pool", "gate"],
         "Endpoints behind each gate; usable is the one that lets requests in.";
     POOL_IN_FLIGHT: Gauge "tidegate_pool_in_flight", "requests", POOL,

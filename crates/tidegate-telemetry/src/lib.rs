@@ -12,6 +12,7 @@ mod outcomes;
 mod recent;
 mod record;
 mod telemetry;
+mod tenants;
 
 pub use exposition::Exposition;
 pub use families::{Family, FamilyKind, docs, family};

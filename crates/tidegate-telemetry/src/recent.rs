@@ -89,6 +89,8 @@ fn copy(to: &mut Record, from: &Record) {
     to.pool = Arc::clone(&from.pool);
     to.endpoint = Arc::clone(&from.endpoint);
     (to.stream, to.status, to.outcome, to.attempts) = (from.stream, from.status, from.outcome, from.attempts);
+    to.tenant = Arc::clone(&from.tenant);
+    (to.output_tokens, to.queued_s) = (from.output_tokens, from.queued_s);
     (to.prompt_tokens, to.output_events, to.bytes_out) = (from.prompt_tokens, from.output_events, from.bytes_out);
     (to.ttft_s, to.total_s) = (from.ttft_s, from.total_s);
 }

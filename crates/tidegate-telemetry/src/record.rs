@@ -13,6 +13,8 @@ pub struct Record {
     pub path: String,
     /// The pool, empty if no route matched.
     pub pool: Arc<str>,
+    /// The tenant's name, empty where nobody is told apart.
+    pub tenant: Arc<str>,
     /// The endpoint's URL, empty if none was tried.
     pub endpoint: Arc<str>,
     /// Which rule decided, as in `x-tidegate-reason`.
@@ -31,6 +33,10 @@ pub struct Record {
     pub prompt_tokens: u32,
     /// Events (stream) or 0.
     pub output_events: u64,
+    /// Output tokens as the engine told, else events.
+    pub output_tokens: u64,
+    /// Seconds spent in the pool's queue.
+    pub queued_s: f64,
     /// Bytes of the answer's body.
     pub bytes_out: u64,
     /// From the request's head to the answer's first byte; 0 if none came.

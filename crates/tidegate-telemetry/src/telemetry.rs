@@ -4,6 +4,7 @@ use crate::counters::{self, PoolCounters};
 use crate::exposition::Exposition;
 use crate::recent::{Kept, RECENT_RECORDS, Recent};
 use crate::record::{Record, Sink};
+use crate::tenants::TenantCounters;
 use std::collections::HashMap;
 use tidegate_config::Config;
 use tidegate_core::event::Event;
@@ -18,6 +19,7 @@ pub struct Telemetry {
     pools: Vec<PoolCounters>,
     places: HashMap<String, usize>,
     recent: Recent,
+    tenants: TenantCounters,
 }
 
 impl Telemetry {
@@ -27,7 +29,8 @@ impl Telemetry {
         let mut pools: Vec<_> = config.pools.iter().map(|p| PoolCounters::new(&p.name, urls(p).into_iter())).collect();
         let places = config.pools.iter().enumerate().map(|(k, p)| (p.name.clone(), k)).collect();
         pools.extend(["none", "other"].map(|name| PoolCounters::new(name, std::iter::empty())));
-        Self { pools, places, recent: Recent::new(RECENT_RECORDS) }
+        let tenants = TenantCounters::new(config.tenants.as_ref());
+        Self { pools, places, recent: Recent::new(RECENT_RECORDS), tenants }
     }
 
     /// Counts what a check or a poll of the config's `pool`-th pool told; other events are not counted.
@@ -51,6 +54,7 @@ impl Telemetry {
     /// Writes the families that records and signals make.
     pub fn render(&self, page: &mut Exposition) {
         counters::render(&self.pools, page);
+        self.tenants.render(page);
     }
 
     fn counters(&self, pool: &str) -> &PoolCounters {
@@ -63,6 +67,7 @@ impl Telemetry {
 impl Sink for Telemetry {
     fn on_record(&self, record: &Record) {
         self.counters(&record.pool).on_record(record);
+        self.tenants.on_record(record);
         self.recent.push(record);
         log(record);
     }
@@ -78,6 +83,7 @@ fn log(record: &Record) {
         request_id = record.request_id,
         method = record.method,
         path = record.path,
+        tenant = &*record.tenant,
         pool = &*record.pool,
         endpoint = &*record.endpoint,
         reason = record.reason,
@@ -88,6 +94,8 @@ fn log(record: &Record) {
         attempts = record.attempts,
         prompt_tokens = record.prompt_tokens,
         output_events = record.output_events,
+        output_tokens = record.output_tokens,
+        queued_s = record.queued_s,
         bytes_out = record.bytes_out,
         ttft_s = record.ttft_s,
         total_s = record.total_s,

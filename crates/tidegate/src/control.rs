@@ -36,7 +36,9 @@ impl Control {
         let admin = match &config.admin {
             Some(settings) => {
                 let pools = gateway.pools().to_vec();
-                Some(Admin::start(settings, pools, telemetry, Arc::new(move || is_ready.load(Relaxed)), actions).await?)
+                let governor = Some(Arc::clone(gateway.governor()));
+                let ready: tidegate_admin::Ready = Arc::new(move || is_ready.load(Relaxed));
+                Some(Admin::start(settings, pools, governor, telemetry, ready, actions).await?)
             }
             None => None,
         };

@@ -3,6 +3,7 @@
 mod check;
 mod control;
 mod demo;
+mod key;
 mod policies;
 mod replay;
 mod schema;
@@ -30,6 +31,7 @@ enum Command {
     Sim(sim::Args),
     Check(check::Args),
     Policies(policies::Args),
+    Key(key::Args),
     Schema(schema::Args),
     Replay(replay::Args),
     Engine(engine::Args),
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Command::Sim(args) => sim::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Policies(args) => quiet(policies::run(&args)),
+        Command::Key(args) => quiet(key::run(&args)),
         Command::Schema(args) => quiet(schema::run(&args)),
         Command::Replay(args) => replay::run(&args),
         Command::Engine(args) => engine::run(&args),

@@ -1,7 +1,7 @@
 //! How long an answer will be, learned per tenant and model.
 //!
-//! A limit on tokens has to reserve before anybody knows. The whole of `max_tokens` would reserve ten times too much, the mean would put
-//! half of all requests in debt. So a quantile is tracked, with one number: `q += step x (p - [x < q])` in proportion to the estimate itself
+//! A limit on tokens has to reserve before anybody knows. Where a request does not say `max_tokens`, the mean would put half of all
+//! requests in debt. So a quantile is tracked, with one number: `q += step x (p - [x < q])` in proportion to the estimate itself
 //! (stochastic approximation, Robbins and Monro 1951, multiplicative so that 50 and 5,000 tokens are learned as fast): up by
 //! `p x step` when the answer was longer, down by `(1 - p) x step` when it was not. The step starts at 1 and falls to 1/16. O(1) and 16 bytes
 //! per key; keys are bounded.
@@ -36,12 +36,12 @@ impl OutputEstimate {
         Self { keys: Directory::new(max_keys) }
     }
 
-    /// Output tokens to reserve: about the 0.8 quantile of what this tenant got of this model, else of what anybody beyond the bound
-    /// got, else 256; never more than `max_tokens`.
+    /// Output tokens to reserve: `max_tokens` where the request says it, so that what is admitted can be told in advance and is never
+    /// in debt; else about the 0.8 quantile of what this tenant got of this model, else of what anybody beyond the bound got, else 256.
     pub fn tokens_for(&self, tenant: &str, model: &str, max_tokens: Option<u32>) -> f64 {
         let known = self.keys.find(0, &key(tenant, model)).or_else(|| self.keys.find(0, OTHERS));
         let learned = known.and_then(|slot| self.keys.get(slot)).map_or(UNKNOWN, |l| l.tokens);
-        max_tokens.map_or(learned, |most| learned.min(f64::from(most)))
+        max_tokens.map_or(learned, f64::from)
     }
 
     /// An answer ended by itself after `tokens` tokens. Answers that were cut off by the client or a failure teach nothing.

@@ -2,6 +2,7 @@
 
 use crate::breaker::registry::default_breaker;
 use crate::descriptor::Params;
+use crate::limit::gradient::GradientConfig;
 use crate::queue::QueueConfig;
 use crate::time::Duration;
 use alloc::string::String;
@@ -34,6 +35,8 @@ pub struct PoolConfig {
     pub retry: RetryConfig,
     /// Most requests of the pool in flight at once; `None` has no bound but those of the endpoints.
     pub max_in_flight: Option<u32>,
+    /// A bound on requests in flight that follows times to first byte, up to `max_in_flight`; `None` has none.
+    pub adaptive: Option<GradientConfig>,
     /// The queue of requests that find no place; `None`: they are refused at once.
     pub queue: Option<QueueConfig>,
     /// Time an endpoint is left alone after it said 429 or 503 with `Retry-After`; doubles with each such answer in a row, up to 16
@@ -59,6 +62,7 @@ impl PoolConfig {
             load: None,
             retry: RetryConfig::default(),
             max_in_flight: None,
+            adaptive: None,
             queue: None,
             cool_down: Duration::from_millis(500),
             replicas: 1.0,
@@ -75,12 +79,14 @@ pub struct EndpointConfig {
     pub weight: f64,
     /// Most requests in flight at once; `None` has no bound.
     pub max_in_flight: Option<u32>,
+    /// A bound that follows its times to first byte, up to `max_in_flight`; `None` has none.
+    pub adaptive: Option<GradientConfig>,
 }
 
 impl EndpointConfig {
     /// An endpoint of weight 1 without a bound.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), weight: 1.0, max_in_flight: None }
+        Self { name: name.into(), weight: 1.0, max_in_flight: None, adaptive: None }
     }
 }
 

@@ -97,7 +97,7 @@ impl Pool {
 
     /// Whether an endpoint has as many requests as `max_in_flight` and its ramp allow.
     fn is_full(&self, now: Instant, id: EndpointId) -> bool {
-        let max = self.members[id.index()].max_in_flight;
+        let max = self.max_in_flight(id);
         let allowed = |max: u32| (libm::ceil(f64::from(max) * self.share_at(id, now)) as u32).max(1);
         max.is_some_and(|max| self.endpoints.hot[id.index()].in_flight >= allowed(max))
     }

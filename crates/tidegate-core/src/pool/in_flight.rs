@@ -44,6 +44,8 @@ pub struct Dispatch {
     pub trial: bool,
     /// Hash of the tenant who asks.
     pub tenant: u64,
+    /// Requests in flight when it was sent, itself included: of the pool, and of its endpoint.
+    pub beside: (u32, u32),
 }
 
 /// The right to settle one dispatch. Not `Clone`, and consumed by [`super::Pool::settle`]: settling twice does not compile.

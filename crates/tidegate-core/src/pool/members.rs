@@ -10,6 +10,7 @@ use crate::hash::hash_bytes;
 use crate::health::Health;
 use crate::id::EndpointId;
 use crate::journal::Entry;
+use crate::limit::gradient::Gradient;
 use crate::load::LoadSignal;
 use crate::ramp::Ramp;
 use crate::time::{Duration, Instant};
@@ -31,6 +32,7 @@ impl Pool {
         let cold = self.in_use;
         let member = Member {
             max_in_flight: cfg.max_in_flight,
+            gradient: cfg.adaptive.map(Gradient::new),
             draining: false,
             removed: false,
             cold,

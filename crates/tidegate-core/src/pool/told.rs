@@ -1,13 +1,14 @@
 //! What a pool is told: ends of requests, checks, reports, operators' wishes.
 
-use super::{Pool, Ticket};
+use super::{Dispatch, Pool, Ticket};
 use crate::breaker::Level;
 use crate::endpoint::Gate;
 use crate::event::{Effect, EndpointEvent, Event};
 use crate::id::{EndpointId, RequestKey};
 use crate::journal::Entry;
+use crate::limit::gradient::Gradient;
 use crate::load::LoadReport;
-use crate::outcome::{MAX_RETRY_AFTER, Outcome, Verdict};
+use crate::outcome::{Failure, MAX_RETRY_AFTER, Outcome, Verdict};
 use crate::time::{Duration, Instant, duration_from_secs};
 
 impl Pool {
@@ -34,6 +35,9 @@ impl Pool {
         hot.in_flight -= 1;
         if dispatch.first_byte_at.is_none() {
             hot.pending -= 1;
+        }
+        if matches!(outcome.verdict, Verdict::Throttled { .. } | Verdict::Failed(Failure::FirstByteTimeout)) {
+            self.sample_limits(now, &dispatch, took_s, true);
         }
         self.log_in_flight(now, id);
         self.endpoints.stats[id.index()].on_end(now, &outcome, took_s, dispatch.first_byte_at.is_some());
@@ -75,6 +79,7 @@ impl Pool {
         let id = dispatch.endpoint;
         self.endpoints.hot[id.index()].pending -= 1;
         self.endpoints.stats[id.index()].on_first_byte(now, ttft_s);
+        self.sample_limits(now, &dispatch, ttft_s, false);
         self.picker.on_event(now, id, &EndpointEvent::FirstByte(&dispatch, ttft_s), &self.endpoints);
         let change = self.members[id.index()].ejection.on_first_byte(dispatch.trial);
         self.on_ejection(now, id, change);
@@ -204,8 +209,21 @@ impl Pool {
         self.members[id.index()].health.verdict()
     }
 
-    /// `max_in_flight` of an endpoint.
+    /// Most requests in flight at an endpoint now: as configured, or lower where its times to first byte ask for it.
     pub fn max_in_flight(&self, id: EndpointId) -> Option<u32> {
-        self.members[id.index()].max_in_flight
+        let member = &self.members[id.index()];
+        [member.max_in_flight, member.gradient.as_ref().map(Gradient::limit)].into_iter().flatten().min()
+    }
+
+    /// Limits that follow times to first byte learn from one, or from an engine that had too much.
+    fn sample_limits(&mut self, now: Instant, dispatch: &Dispatch, ttft_s: f64, dropped: bool) {
+        let rtt = duration_from_secs(ttft_s);
+        let (of_pool, of_endpoint) = dispatch.beside;
+        if let Some(gradient) = &mut self.gradient {
+            gradient.on_sample(now, rtt, of_pool, dropped);
+        }
+        if let Some(gradient) = &mut self.members[dispatch.endpoint.index()].gradient {
+            gradient.on_sample(now, rtt, of_endpoint, dropped);
+        }
     }
 }

@@ -9,6 +9,7 @@ use crate::endpoint::Gate;
 use crate::event::Effect;
 use crate::id::EndpointId;
 use crate::journal::{Decided, Entry};
+use crate::limit::gradient::Gradient;
 use crate::outcome::{Outcome, Verdict};
 use crate::queue::{FairQueue, QueueFull, Waiter, WaiterId, Waiting};
 use crate::request::Request;
@@ -129,12 +130,17 @@ impl Pool {
     /// Whether the tenant of `req`, who waits, holds its share of the places of `id` while another tenant waits too.
     pub(super) fn is_over_share(&self, req: &Request<'_>, id: EndpointId) -> bool {
         let others = self.waiting_weight - req.weight();
-        let Some(places) = self.members[id.index()].max_in_flight.filter(|_| others > 1e-9) else { return false };
+        let Some(places) = self.max_in_flight(id).filter(|_| others > 1e-9) else { return false };
         self.tenants.holds_share(req.tenant, req.weight(), id, places, others)
     }
 
     /// Whether the pool has as many requests in flight as it may.
     pub(super) fn pool_is_full(&self) -> bool {
-        self.cfg.max_in_flight.is_some_and(|max| self.in_flight.len() >= max as usize)
+        self.limit().is_some_and(|max| self.in_flight.len() >= max as usize)
+    }
+
+    /// Most requests of the pool in flight now: as configured, or lower where times to first byte ask for it.
+    pub fn limit(&self) -> Option<u32> {
+        [self.cfg.max_in_flight, self.gradient.as_ref().map(Gradient::limit)].into_iter().flatten().min()
     }
 }

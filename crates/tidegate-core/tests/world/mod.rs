@@ -165,7 +165,7 @@ impl World {
             return;
         }
         let name = format!("e{}", self.max.len());
-        let id = self.pool.add(self.now, EndpointConfig { name, weight, max_in_flight });
+        let id = self.pool.add(self.now, EndpointConfig { weight, max_in_flight, ..EndpointConfig::new(name) });
         assert!(self.out.iter().all(|t| t.endpoint() != id), "a slot is reused only after its last request");
         assert!(!self.present.contains(&id));
         self.present.push(id);

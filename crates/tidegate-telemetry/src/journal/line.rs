@@ -1,5 +1,6 @@
 //! One line of a journal after the first.
 
+use super::settings::Adaptive;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::time::Duration;
@@ -28,6 +29,8 @@ pub(super) enum Input<'a> {
         name: Cow<'a, str>,
         weight: f64,
         max_in_flight: Option<u32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        adaptive: Option<Adaptive>,
     },
     Removed(u32),
     FirstByte((u32, u32)),
@@ -119,6 +122,7 @@ impl<'a> Input<'a> {
                 name: Cow::Borrowed(&cfg.name),
                 weight: cfg.weight,
                 max_in_flight: cfg.max_in_flight,
+                adaptive: cfg.adaptive.map(Adaptive::of),
             },
             Entry::Removed(id) => Self::Removed(id.0),
             Entry::Event(event) => Self::event(event),

@@ -1,7 +1,7 @@
 //! Taking every decision of a journal again.
 
 use super::line::{Answer, Input, Line};
-use super::settings::Settings;
+use super::settings::{Adaptive, Settings};
 use std::collections::HashMap;
 use std::io::{self, BufRead};
 use tidegate_core::id::EndpointId;
@@ -146,8 +146,9 @@ impl Again {
             return Ok(None);
         }
         match input {
-            Input::Added { endpoint, name, weight, max_in_flight } => {
-                let id = self.pool.add(now, EndpointConfig { name: name.into_owned(), weight, max_in_flight });
+            Input::Added { endpoint, name, weight, max_in_flight, adaptive } => {
+                let (name, adaptive) = (name.into_owned(), adaptive.map(Adaptive::core));
+                let id = self.pool.add(now, EndpointConfig { name, weight, max_in_flight, adaptive });
                 if id != EndpointId(endpoint) {
                     return Err(format!("the endpoint got slot {} instead of {endpoint}", id.0));
                 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use tidegate_core::balance::registry;
 use tidegate_core::breaker;
 use tidegate_core::descriptor::{Descriptor, ParamKind, Params, Value};
+use tidegate_core::limit::gradient::GradientConfig;
 use tidegate_core::pool::config::{AffinityConfig, LoadConfig, Panic, PoolConfig, RetryConfig, WarmUpStep};
+use tidegate_core::queue::{ClassConfig, QueueConfig};
 
 /// Settings, seed and origin of a pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,6 +34,44 @@ pub struct Settings {
     retry: (u32, f64),
     cool_down: Duration,
     replicas: f64,
+    #[serde(default)]
+    max_in_flight: Option<u32>,
+    #[serde(default)]
+    adaptive: Option<Adaptive>,
+    #[serde(default)]
+    queue: Option<Line>,
+}
+
+/// A limit that follows response times: initial, least, most, probe limit, tolerance, window.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Adaptive([f64; 5], Duration);
+
+impl Adaptive {
+    pub(super) fn of(g: GradientConfig) -> Self {
+        Self([g.initial, g.min_limit, g.max_limit, g.probe_limit, g.tolerance], g.window)
+    }
+
+    pub(super) fn core(self) -> GradientConfig {
+        let Self([initial, min_limit, max_limit, probe_limit, tolerance], window) = self;
+        GradientConfig { initial, min_limit, max_limit, probe_limit, tolerance, window }
+    }
+}
+
+/// A queue: most that wait, most of a tenant, longest wait, classes with their shares.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Line(usize, usize, Duration, Vec<(String, f64)>);
+
+impl Line {
+    fn of(q: &QueueConfig) -> Self {
+        let classes = q.classes.iter().map(|c| (c.name.clone(), c.share)).collect();
+        Self(q.max_waiting, q.max_per_tenant, q.max_wait, classes)
+    }
+
+    fn core(&self) -> QueueConfig {
+        let Self(max_waiting, max_per_tenant, max_wait, classes) = self.clone();
+        let classes = classes.into_iter().map(|(name, share)| ClassConfig { name, share }).collect();
+        QueueConfig { max_waiting, max_per_tenant, max_wait, classes }
+    }
 }
 
 /// The name of a policy or breaker, and what was set of its parameters.
@@ -90,6 +130,9 @@ impl Settings {
             retry: (cfg.retry.max_attempts, cfg.retry.budget),
             cool_down: cfg.cool_down,
             replicas: cfg.replicas,
+            max_in_flight: cfg.max_in_flight,
+            adaptive: cfg.adaptive.map(Adaptive::of),
+            queue: cfg.queue.as_ref().map(Line::of),
         }
     }
 
@@ -109,6 +152,9 @@ impl Settings {
             retry: RetryConfig { max_attempts: self.retry.0, budget: self.retry.1 },
             cool_down: self.cool_down,
             replicas: self.replicas,
+            max_in_flight: self.max_in_flight,
+            adaptive: self.adaptive.map(Adaptive::core),
+            queue: self.queue.as_ref().map(Line::core),
             ..PoolConfig::new(self.policy.params("policy", registry::find)?)
         })
     }
@@ -152,6 +198,8 @@ mod tests {
         cfg.affinity = Some(AffinityConfig::default());
         cfg.load = Some(LoadConfig { max_age: Duration::from_millis(1500), per_request: Some(0.1) });
         cfg.warm_up = Some(WarmUpStep::defaults());
+        cfg.adaptive = Some(GradientConfig::default());
+        cfg.queue = Some(QueueConfig { max_waiting: 7, ..QueueConfig::default() });
         cfg.breaker = Params::defaults(&breaker::classic::DESCRIPTOR);
         cfg.breaker.set("error_rate", Value::Float(0.3)).unwrap();
         let settings = Settings::of("chat", &cfg, true, u64::MAX);

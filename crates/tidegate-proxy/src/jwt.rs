@@ -1,0 +1,151 @@
+//! Signed tokens: checked against a set of public keys that is read again now and then.
+//!
+//! A token that was checked is remembered by its digest until it expires, since a signature costs as much as a whole proxied request.
+
+use crate::tenant::digest;
+use jsonwebtoken::jwk::JwkSet;
+use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
+use parking_lot::{Mutex, RwLock};
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tidegate_config::{Jwt, KeyDigest, KeySet};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// Checked tokens that are remembered; the memory is emptied when it is full.
+const MAX_CHECKED: usize = 10_000;
+/// Largest key set that is read, in bytes, and the time it may take.
+const MAX_KEYS: u64 = 1 << 20;
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Checks tokens.
+pub(crate) struct Verifier {
+    source: KeySet,
+    claim: String,
+    validation: Validation,
+    keys: RwLock<Vec<(Option<String>, DecodingKey)>>,
+    /// Digest of a checked token: its tenant, and when it expires, in seconds since 1970.
+    checked: Mutex<HashMap<KeyDigest, (String, u64)>>,
+}
+
+impl Verifier {
+    /// A verifier as configured. A key file is read at once, so that a gateway whose keys cannot be read says so when it starts.
+    pub(crate) fn new(cfg: &Jwt) -> Self {
+        let algorithms: Vec<Algorithm> = cfg.algorithms.iter().filter_map(|a| a.parse().ok()).collect();
+        let mut validation = Validation::new(algorithms.first().copied().unwrap_or(Algorithm::RS256));
+        validation.algorithms = algorithms;
+        validation.validate_nbf = true;
+        validation.validate_aud = cfg.audience.is_some();
+        if let Some(audience) = &cfg.audience {
+            validation.set_audience(&[audience]);
+        }
+        if let Some(issuer) = &cfg.issuer {
+            validation.set_issuer(&[issuer]);
+        }
+        let verifier = Self {
+            source: cfg.keys.clone(),
+            claim: cfg.claim.clone(),
+            validation,
+            keys: RwLock::new(Vec::new()),
+            checked: Mutex::new(HashMap::new()),
+        };
+        if let KeySet::File(path) = &verifier.source {
+            verifier.read_file(path);
+        }
+        verifier
+    }
+
+    /// The tenant that a token names; `Err` says why it is not taken.
+    pub(crate) fn tenant_of(&self, token: &str) -> Result<String, &'static str> {
+        let (key, now) = (digest(token), unix_now());
+        if let Some((tenant, until)) = self.checked.lock().get(&key)
+            && now < *until
+        {
+            return Ok(tenant.clone());
+        }
+        let kid = decode_header(token).map_err(|_| "the token cannot be read")?.kid;
+        let keys = self.keys.read();
+        if keys.is_empty() {
+            return Err("the gateway has no keys to check tokens with");
+        }
+        let fits = |name: &Option<String>| kid.is_none() || *name == kid;
+        let claims = keys.iter().filter(|(name, _)| fits(name)).find_map(|(_, key)| {
+            decode::<Map<String, Value>>(token, key, &self.validation).ok().map(|data| data.claims)
+        });
+        let claims = claims.ok_or("the token is expired, or signed or meant otherwise than this gateway expects")?;
+        let tenant = claims.get(&self.claim).and_then(Value::as_str).ok_or("the token does not name its tenant")?;
+        let until = claims.get("exp").and_then(Value::as_u64).unwrap_or(0);
+        let mut checked = self.checked.lock();
+        if checked.len() >= MAX_CHECKED {
+            checked.clear();
+        }
+        checked.insert(key, (tenant.to_owned(), until));
+        Ok(tenant.to_owned())
+    }
+
+    /// How often [`Verifier::refresh`] wants to be called.
+    pub(crate) fn every(&self) -> Duration {
+        match &self.source {
+            KeySet::File(_) => Duration::from_secs(30),
+            KeySet::Url { refresh, .. } => *refresh,
+        }
+    }
+
+    /// Reads the keys again. Keys that cannot be read leave the old ones in use.
+    pub(crate) async fn refresh(&self) {
+        match &self.source {
+            KeySet::File(path) => self.read_file(path),
+            KeySet::Url { url, .. } => match tokio::time::timeout(FETCH_TIMEOUT, fetch(url)).await {
+                Ok(Ok(body)) => self.take(&body, url),
+                Ok(Err(error)) => tracing::error!(url, %error, "cannot read the keys for tokens"),
+                Err(_) => tracing::error!(url, "cannot read the keys for tokens: no answer in time"),
+            },
+        }
+    }
+
+    fn read_file(&self, path: &Path) {
+        match std::fs::read(path) {
+            Ok(bytes) => self.take(&bytes, &path.display().to_string()),
+            Err(error) => tracing::error!(path = %path.display(), %error, "cannot read the keys for tokens"),
+        }
+    }
+
+    fn take(&self, bytes: &[u8], source: &str) {
+        let set: JwkSet = match serde_json::from_slice(bytes) {
+            Ok(set) => set,
+            Err(error) => return tracing::error!(source, %error, "not a key set (JWKS)"),
+        };
+        let key = |jwk: &jsonwebtoken::jwk::Jwk| Some((jwk.common.key_id.clone(), DecodingKey::from_jwk(jwk).ok()?));
+        let keys: Vec<_> = set.keys.iter().filter_map(key).collect();
+        if keys.is_empty() {
+            return tracing::error!(source, "a key set without a key that can be used");
+        }
+        *self.keys.write() = keys;
+        // A key that was taken out of the set must not live on in tokens that were checked with it.
+        self.checked.lock().clear();
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a token's expiry is a wall time")]
+fn unix_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+/// The body at an `http` URL, as the answer to one plain request.
+async fn fetch(url: &str) -> std::io::Result<Vec<u8>> {
+    let invalid = |message: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, message.to_owned());
+    let uri: http::Uri = url.parse().map_err(|_| invalid("not an URL"))?;
+    let host = uri.host().ok_or_else(|| invalid("an URL without a host"))?;
+    let mut socket = tokio::net::TcpStream::connect((host, uri.port_u16().unwrap_or(80))).await?;
+    let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    let ask = format!("GET {path} HTTP/1.0\r\nhost: {host}\r\naccept: application/json\r\n\r\n");
+    socket.write_all(ask.as_bytes()).await?;
+    let mut answer = Vec::new();
+    socket.take(MAX_KEYS).read_to_end(&mut answer).await?;
+    let end = answer.windows(4).position(|w| w == b"\r\n\r\n").ok_or_else(|| invalid("not an answer of HTTP"))?;
+    if !answer.starts_with(b"HTTP/1.1 200") && !answer.starts_with(b"HTTP/1.0 200") {
+        return Err(invalid("another status than 200"));
+    }
+    Ok(answer.split_off(end + 4))
+}
