@@ -348,3 +348,24 @@ fn a_kept_request_and_those_behind_it_get_what_a_refused_crowd_gets() {
     }
     assert!(served >= 0.98 * 10_000.0, "ten seconds of all there is: {served}");
 }
+
+#[test]
+fn when_to_come_back_is_true_when_tried() {
+    for (largest, n) in [(1.0, 1.0), (1000.0, 700.0)] {
+        let (mut tree, leaves) = flat(1000.0, largest, &[share(130.0, 0.0), share(870.0, 1.0)]);
+        let mut now = secs(1.0);
+        let mut rng = Rng::new(3);
+        for _ in 0..200 {
+            now = now + Duration::from_micros(rng.below(20_000) as u64);
+            let Err(refused) = tree.try_take(now, leaves[0], n) else { continue };
+            let wait = refused.retry_after.unwrap();
+            assert!(tree.clone().try_take(now + wait, leaves[0], n).is_ok(), "{largest}: after {wait:?}");
+            if wait > TICK {
+                assert!(
+                    tree.clone().try_take(now + (wait - TICK), leaves[0], n).is_err(),
+                    "{largest}: before {wait:?}"
+                );
+            }
+        }
+    }
+}

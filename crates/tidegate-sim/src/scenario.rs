@@ -15,6 +15,7 @@ use std::time::Duration;
 use tidegate_config::{Absent, Key, Kind, Problem, Reader, Section, Table, docs_of, parse_as};
 
 use crate::kernel::setup::{Goal, Probes};
+use crate::study::Study;
 use fleet::Engines;
 use outage::Planned;
 use pool::{Contender, PoolSettings};
@@ -42,6 +43,8 @@ pub struct Scenario {
     faults: Vec<Planned>,
     policies: Vec<Contender>,
     variants: Vec<Variant>,
+    /// A study in place of engines.
+    pub study: Option<Study>,
 }
 
 /// A variant: what it sets takes the place of the scenario's own.
@@ -115,6 +118,9 @@ impl Section for Goal {
         Self { ttft_s: r.duration("ttft").as_secs_f64(), interval_s: r.duration("interval").as_secs_f64() }
     }
 }
+
+/// Keys a scenario with a study may have.
+const WITH_STUDY: [&str; 3] = ["about", "seeds", "study"];
 
 const KEYS: &[Key] = &[
     Key {
@@ -203,6 +209,13 @@ const KEYS: &[Key] = &[
         summary: "Variants, each a table of its own.",
         example: "[{ name: slow, fleet: [{ fixed: { delay: 7s } }] }]",
     },
+    Key {
+        name: "study",
+        kind: Kind::Table(Study::TABLE),
+        absent: Absent::Means("policies are compared on the fleet"),
+        summary: "A question that needs no engines.",
+        example: "{ tenants: { traces: [{ name: two, rate: 100, tenants: [{ name: a, demand: 200 }] }] } }",
+    },
 ];
 
 impl Section for Scenario {
@@ -224,7 +237,17 @@ impl Section for Scenario {
             faults: r.list("faults"),
             policies: r.list("policies"),
             variants: r.list("variants"),
+            study: r.table("study"),
         };
+        if scenario.study.is_some() {
+            for key in KEYS.iter().filter(|k| !WITH_STUDY.contains(&k.name)) {
+                if r.is_set(key.name) {
+                    let (found, hint) = (format!("{} beside study", key.name), "leave it out".to_owned());
+                    r.contradiction(key.name, found, &WITH_STUDY.join(", "), hint);
+                }
+            }
+            return scenario;
+        }
         let lacks = |own: bool, in_variant: fn(&Variant) -> bool| {
             !own && (scenario.variants.is_empty() || !scenario.variants.iter().all(in_variant))
         };

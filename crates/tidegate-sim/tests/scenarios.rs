@@ -14,6 +14,9 @@ use tidegate_sim::scenario::{Cell, Row, Scenario, Unread};
 const ALL: [&str; 7] =
     ["article", "article-stale", "article-herd", "three-servers", "two-servers", "azure-conv", "azure-code"];
 
+/// Scenarios that are studies, each with tests of its own.
+const STUDIES: [&str; 1] = ["tenants"];
+
 fn file(place: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/")).join(place)
 }
@@ -87,8 +90,11 @@ fn every_scenario_reads() {
         let scenario = parse(name, &text(name));
         assert!(scenario.about.is_some() && scenario.rows().len() > 5, "{name}");
     }
+    for name in STUDIES {
+        assert!(parse(name, &text(name)).study.is_some(), "{name}");
+    }
     let kept = std::fs::read_dir(file("../../scenarios")).unwrap().count();
-    assert_eq!(kept, ALL.len(), "a scenario that this test does not know");
+    assert_eq!(kept, ALL.len() + STUDIES.len(), "a scenario that this test does not know");
 }
 
 /// notes, scenarios: `adaptive` beats both textbook rows on both axes, in all three settings. The margins at 64 seeds are in

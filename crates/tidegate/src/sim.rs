@@ -16,6 +16,7 @@ use tidegate_sim::report::{Report, report, report_json};
 use tidegate_sim::scenario::{Cell, Row, Scenario, Unread};
 
 mod html;
+mod study;
 mod table;
 mod user_trace;
 
@@ -28,6 +29,7 @@ Examples:
   tidegate sim scenarios/azure-conv.yaml --policy adaptive --policy least_connections
   tidegate sim --trace requests.csv --fleet fleet.yaml --load 75%
   tidegate sim scenarios/two-servers.yaml --json
+  tidegate sim scenarios/tenants.yaml --variant returning
   tidegate sim scenarios/article.yaml --report article.html
 
 A trace is a CSV with t_ms or t_s, input_tokens and output_tokens, or the request log of `tidegate serve` (JSON lines). A fleet file is
@@ -80,12 +82,24 @@ pub(crate) struct Args {
 struct Refused(String);
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (name, cells, rows, seeds) = match prepare(args) {
+    let (name, scenario) = match scenario(args) {
         Ok(all) => all,
-        Err(Refused(why)) => {
-            writeln!(std::io::stderr(), "{}", why.trim_end())?;
-            return Ok(ExitCode::from(2));
+        Err(why) => return refuse(&why),
+    };
+    if let Some(study) = &scenario.study {
+        if args.report.is_some() || !args.policy.is_empty() {
+            return refuse(&Refused(format!("tidegate sim: {name} is a study: it has no --policy and no --report")));
         }
+        let known = study.variants();
+        if let Some(wanted) = args.variant.iter().find(|w| !known.contains(&w.as_str())) {
+            let known = known.join(", ");
+            return refuse(&Refused(format!("tidegate sim: no variant {wanted}; there are {known}")));
+        }
+        return study::run(args, &name, study, seeds(args, &scenario));
+    }
+    let (cells, rows, seeds) = match prepare(args, &scenario) {
+        Ok(all) => all,
+        Err(why) => return refuse(&why),
     };
     let clock = Clock::start();
     let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
@@ -135,11 +149,19 @@ fn write_page(
     html::page(name, &chapters.collect::<Vec<_>>())
 }
 
-type Prepared = (String, Vec<Cell>, Vec<Row>, Seeds);
+fn refuse(Refused(why): &Refused) -> anyhow::Result<ExitCode> {
+    writeln!(std::io::stderr(), "{}", why.trim_end())?;
+    Ok(ExitCode::from(2))
+}
 
-/// Reads everything and picks what was asked for.
-fn prepare(args: &Args) -> Result<Prepared, Refused> {
-    let (name, scenario) = scenario(args)?;
+fn seeds(args: &Args, scenario: &Scenario) -> Seeds {
+    Seeds { first: args.seed_start, count: args.seeds.unwrap_or(scenario.seeds) }
+}
+
+type Prepared = (Vec<Cell>, Vec<Row>, Seeds);
+
+/// Picks what was asked for.
+fn prepare(args: &Args, scenario: &Scenario) -> Result<Prepared, Refused> {
     let mut rows = scenario.rows();
     for wanted in &args.policy {
         if !rows.iter().any(|r| is_named(r, wanted)) {
@@ -159,8 +181,7 @@ fn prepare(args: &Args) -> Result<Prepared, Refused> {
         // Nobody is left to tell if standard error is closed.
         let _ = writeln!(std::io::stderr(), "the recorded trace is not here; using {trace}");
     }
-    let seeds = Seeds { first: args.seed_start, count: args.seeds.unwrap_or(scenario.seeds) };
-    Ok((name, cells, rows, seeds))
+    Ok((cells, rows, seeds(args, scenario)))
 }
 
 fn is_named(row: &Row, wanted: &str) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! Kubernetes' API priority and fairness (flowcontrol/v1): `nominal = ceil(total x shares / sum of shares)`, `lendable =
 //! round(nominal x lendable share)`, `borrowing = round(nominal x borrowing share)`, absent: without limit. A tenant may hold `nominal +
-//! borrowing` seats; whatever of `nominal - lendable` it does not use is kept free for it, so a guaranteed seat never waits for a
+//! borrowing` seats; whatever of `nominal - lendable`, rounded down, it does not use is kept free for it, so a guaranteed seat never waits for a
 //! borrower to end. Names that are not listed share one group. O(1) per permit.
 //!
 //! A [`Permit`] is not `Clone` and consumed when it is returned, so it cannot be returned twice; whoever holds it returns it however the
@@ -40,7 +40,7 @@ pub struct ConcurrencyConfig {
     pub groups: Vec<(String, SeatShare)>,
     /// The share of all other names together.
     pub others: SeatShare,
-    /// Names that are counted one by one; beyond it they count as one name.
+    /// Names without a share of their own that are counted one by one; beyond it they count as one name.
     pub max_names: usize,
 }
 
@@ -96,7 +96,7 @@ pub struct Concurrency {
 impl Concurrency {
     /// All seats free.
     pub fn new(cfg: ConcurrencyConfig) -> Self {
-        let mut names = Directory::new(cfg.max_names);
+        let mut names = Directory::new(cfg.max_names + cfg.groups.len());
         for (at, (name, _)) in cfg.groups.iter().enumerate() {
             if names.find(0, name).is_none() {
                 names.insert(0, name, Name { group: at + 1, in_flight: 0 });
@@ -133,6 +133,13 @@ impl Concurrency {
             self.divide();
         }
         same
+    }
+
+    /// In flight and at most of every listed name, and last of all others (an empty name).
+    pub fn groups(&self) -> impl Iterator<Item = (&str, u32, u32)> {
+        let names = self.cfg.groups.iter().map(|(name, _)| name.as_str());
+        let listed = names.zip(&self.groups[1..]).map(|(name, g)| (name, g.in_flight, g.most));
+        listed.chain(self.groups.first().map(|g| ("", g.in_flight, g.most)))
     }
 
     /// In flight and at most, of a listed name or of all others.
@@ -218,7 +225,9 @@ impl Concurrency {
             let nominal = if sum > 0.0 { libm::ceil(total * share.shares.max(0.0) / sum) } else { 0.0 };
             let lendable = libm::round(nominal * share.lendable.clamp(0.0, 1.0));
             let borrowing = share.borrowing.map_or(total, |part| libm::round(nominal * part.max(0.0)));
-            group.guaranteed = (nominal - lendable) as u32;
+            // Rounded down, so that guaranteed seats never exceed the total together.
+            let exact = if sum > 0.0 { total * share.shares.max(0.0) / sum } else { 0.0 };
+            group.guaranteed = (nominal - lendable).min(exact) as u32;
             group.most = (nominal + borrowing).min(total) as u32;
         }
         self.kept_free = self.groups.iter().map(Group::kept_free).sum();
@@ -258,6 +267,31 @@ mod tests {
         assert!(matches!(s.check("a"), Err(Refused::Total)));
         b.into_iter().for_each(|p| s.release(p));
         assert_eq!(fill(&mut s, "a").len(), 7, "what b lends, a may use");
+    }
+
+    #[test]
+    fn guaranteed_seats_are_there_and_the_total_holds_whoever_borrows() {
+        let mut rng = crate::rng::Rng::new(9);
+        for _ in 0..200 {
+            let names = ["a", "b", "c"];
+            let borrowing = |rng: &mut crate::rng::Rng| (rng.below(2) == 0).then(|| rng.unit() * 2.0);
+            let groups: Vec<_> =
+                names.iter().map(|n| (*n, rng.uniform(0.1, 5.0), rng.unit(), borrowing(&mut rng))).collect();
+            let total = 1 + rng.below(40) as u32;
+            let mut s = seats(total, &groups);
+            let mut held: Vec<Permit> = Vec::new();
+            for _ in 0..300 {
+                if rng.below(3) > 0 {
+                    held.extend(s.acquire(names[rng.below(3)]));
+                } else if !held.is_empty() {
+                    s.release(held.swap_remove(rng.below(held.len())));
+                }
+                assert!(s.in_flight() <= total && s.in_flight() as usize == held.len());
+                for (at, name) in names.iter().enumerate() {
+                    assert!(s.groups[at + 1].kept_free() == 0 || s.check(name).is_ok(), "{name} of {groups:?}");
+                }
+            }
+        }
     }
 
     #[test]

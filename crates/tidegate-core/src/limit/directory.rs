@@ -51,6 +51,11 @@ impl<T> Directory<T> {
         self.table.find(hash_of(parent, name), is_it).copied()
     }
 
+    /// A new bound; names beyond it stay until others need their places.
+    pub(crate) fn set_bound(&mut self, bound: usize) {
+        self.bound = bound.max(1);
+    }
+
     /// Marks a slot as used, so that the hand passes it by once.
     pub(crate) fn touch(&mut self, slot: u32) {
         if let Some(Some(s)) = self.slots.get_mut(slot as usize) {

@@ -211,8 +211,8 @@ impl Limits {
     }
 
     fn take(&mut self, now: Instant, ask: &Ask<'_>, found: &[Found]) -> Reservation {
-        let mut reservation = Reservation { not_before: now, ..Reservation::default() };
-        reservation.holds.reserve_exact(self.rules.len());
+        let holds = Vec::with_capacity(self.rules.len());
+        let mut reservation = Reservation { holds, permits: Vec::new(), not_before: now };
         for (rule, place) in self.rules.iter_mut().zip(found) {
             if !rule.counts(ask) {
                 continue;

@@ -33,6 +33,8 @@ pub const MAX_DEPTH: usize = 8;
 const DEPTH_S: f64 = 0.05;
 /// Seconds for which a refused request is still wanted.
 const WANTED_S: f64 = 1.0;
+/// Seconds of its assured rate that surcharges may put a leaf in debt.
+const SURCHARGE_S: f64 = 10.0;
 /// The root's place.
 const ROOT: u32 = 0;
 
@@ -61,7 +63,7 @@ pub struct Tree {
     idle_stock: f64,
     /// Sum of all balances.
     stock: f64,
-    /// What leaves owe.
+    /// What leaves were let in for beyond their balances and did not repay yet.
     debt: f64,
     visited: usize,
     scratch: Vec<tick::Claim>,
@@ -131,12 +133,13 @@ impl Tree {
         if id.index == ROOT || node.children > 0 {
             return false;
         }
-        let (parent, balance, depth, assured, kind) = (node.parent, node.balance, node.depth, node.assured, node.kind);
+        let (parent, kind, assured, depth) = (node.parent, node.kind, node.assured, node.depth);
+        let (balance, owed) = (node.balance, node.owed);
         self.activate(id.index);
         self.activate(parent);
         self.depths -= depth;
         if kind == Kind::Leaf {
-            self.debt -= (-balance).max(0.0);
+            self.debt -= owed;
         }
         let above = &mut self.nodes[parent as usize];
         above.balance += balance;

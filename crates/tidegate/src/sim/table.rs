@@ -43,6 +43,13 @@ fn start(header: &[impl AsRef<str>]) -> Table {
     table
 }
 
+/// A table of texts.
+pub(super) fn plain(header: &[&str], rows: Vec<Vec<String>>) -> String {
+    let mut table = start(header);
+    table.add_rows(rows);
+    finish(table)
+}
+
 /// Numbers to the right.
 fn finish(mut table: Table) -> String {
     for column in table.column_iter_mut().skip(1) {

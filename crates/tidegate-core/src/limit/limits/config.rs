@@ -84,7 +84,8 @@ pub const DEFAULT_MAX_NAMES: usize = 10_000;
 pub struct SharesConfig {
     /// Units per second, all together.
     pub rate: f64,
-    /// The most one request is expected to ask, in units (1 for requests). Coarse costs make coarse limits: balances hold half of it.
+    /// The most one request usually asks, in units (1 for requests). Coarse costs make coarse limits: every name with an assured rate holds
+    /// half of it. Larger requests are admitted up to twice this, or 100 ms of the rate, beyond it.
     pub largest_cost: f64,
     /// What the levels below the root are, from the top: at most 8, for instance tenant, then model.
     pub levels: Vec<Scope>,

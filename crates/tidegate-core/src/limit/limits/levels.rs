@@ -110,16 +110,21 @@ impl Limits {
                 }
             }
         }
-        levels.extend(self.concurrency.iter().map(|rule| Level {
-            rule: &rule.name,
-            quantity: None,
-            scope: Scope::Global,
-            path: Vec::new(),
-            rate: 0.0,
-            level: f64::from(rule.seats.in_flight()),
-            depth: f64::from(rule.seats.total()),
-            outstanding: rule.seats.in_flight(),
-        }));
+        for rule in &self.concurrency {
+            let of = |scope, path, in_flight: u32, most: u32| Level {
+                rule: &rule.name,
+                quantity: None,
+                scope,
+                path,
+                rate: 0.0,
+                level: f64::from(in_flight),
+                depth: f64::from(most),
+                outstanding: in_flight,
+            };
+            levels.push(of(Scope::Global, Vec::new(), rule.seats.in_flight(), rule.seats.total()));
+            let groups = rule.seats.groups().filter(|(name, ..)| !name.is_empty());
+            levels.extend(groups.map(|(name, held, most)| of(rule.scope, alloc::vec![name], held, most)));
+        }
         levels
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Hold {
 
 /// What a request took of all rules. Give it to [`super::Limits::settle`] or [`super::Limits::release`], however the request ends.
 #[must_use = "a reservation that is dropped is never settled"]
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Reservation {
     pub(super) holds: Vec<Hold>,
     pub(super) permits: Vec<(u32, Permit)>,

@@ -110,6 +110,7 @@ impl SharesRule {
     }
 
     fn list(&mut self, now: Instant) {
+        self.places.set_bound(self.cfg.max_names + count(&self.cfg.children));
         let children = core::mem::take(&mut self.cfg.children);
         self.list_below(now, 0, 0, self.tree.root(), &children);
         self.cfg.children = children;
@@ -182,4 +183,8 @@ impl SharesRule {
             place.children = place.children.saturating_sub(1);
         }
     }
+}
+
+fn count(children: &[NamedShare]) -> usize {
+    children.iter().map(|child| 1 + count(&child.children)).sum()
 }

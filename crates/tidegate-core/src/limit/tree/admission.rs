@@ -3,7 +3,7 @@
 //! Ceilings from leaf to root are read first; then the leaf's balance pays, or a pool above it that nobody else needs, or the leaf owes.
 //! A refusal changes no balance: it only says what is wanted, for the next tick to see.
 
-use super::{Kind, NodeId, TICK, Tree};
+use super::{Kind, NodeId, SURCHARGE_S, TICK, Tree};
 use crate::limit::token_bucket::SLACK;
 use crate::time::{Duration, Instant, duration_from_secs};
 
@@ -30,7 +30,7 @@ pub struct Refusal {
     pub ceiling: bool,
     /// Whether it can never fit.
     pub terminal: bool,
-    /// After which time it is expected to fit; exact for a ceiling.
+    /// After which time it is expected to fit: exact for a ceiling and for a leaf that has its assured rate only.
     pub retry_after: Option<Duration>,
 }
 
@@ -49,11 +49,11 @@ impl Tree {
         if let Some(pool) = self.pool_for(leaf, n) {
             return Ok(Source::Pool(pool));
         }
-        let others_owe = self.debt - (-node.balance).max(0.0);
+        let others_owe = self.debt - node.owed;
         if self.is_coarse() && node.balance > SLACK && others_owe + n - node.balance <= self.largest_debt() {
             return Ok(Source::Balance);
         }
-        Err(self.refusal(leaf, n))
+        Err(self.refusal(now, leaf, n))
     }
 
     /// Takes `n` tokens from where [`Tree::check`] said, in the same instant.
@@ -71,7 +71,9 @@ impl Tree {
         self.activate(payer);
         let node = &mut self.nodes[payer as usize];
         if source == Source::Balance {
-            self.debt += (n - node.balance.max(0.0)).max(0.0);
+            let beyond = (n - node.balance.max(0.0)).max(0.0);
+            node.owed += beyond;
+            self.debt += beyond;
         }
         node.balance -= n;
         self.nodes[leaf.index as usize].demand += n;
@@ -113,22 +115,24 @@ impl Tree {
     }
 
     /// What a request took turned out `more` tokens dearer; negative gives back. A refund stops where the leaf is full (or holds the request it
-    /// waits for) and where the tree is; a debt at the largest debt. Nothing happens for a leaf that is gone.
+    /// waits for) and where the tree is; a debt at the largest debt or ten seconds of
+    /// what the leaf is assured. Nothing happens for a leaf that is gone.
     pub fn settle(&mut self, now: Instant, leaf: NodeId, more: f64) {
         if self.node(leaf).is_none() || more == 0.0 {
             return;
         }
         self.activate(leaf.index);
-        let (deepest, spare) = (-self.largest_debt(), (self.largest_stock() - self.stock).max(0.0));
+        let (debt, spare) = (self.largest_debt(), (self.largest_stock() - self.stock).max(0.0));
         let node = &mut self.nodes[leaf.index as usize];
-        let before = node.balance;
-        node.balance = if more > 0.0 {
-            (before - more).max(before.min(deepest))
+        let deepest = -debt.max(SURCHARGE_S * node.assured);
+        let (balance, owed) = (node.balance, node.owed);
+        node.add(if more > 0.0 {
+            -more.min((balance - deepest).max(0.0))
         } else {
-            before + (-more).min((node.depth + node.wanted - before).max(0.0)).min(spare)
-        };
-        self.debt += (-node.balance).max(0.0) - (-before).max(0.0);
-        self.stock += node.balance - before;
+            (-more).min((node.depth + node.wanted - balance).max(0.0)).min(spare)
+        });
+        self.stock += node.balance - balance;
+        self.debt += node.owed - owed;
         self.each_ceiling(leaf, |ceiling| ceiling.settle(now, more));
     }
 
@@ -182,21 +186,26 @@ impl Tree {
     }
 
     /// The refusal of a leaf that is short: the nearest level that may not borrow, or the root, whose rate is used up.
-    fn refusal(&self, leaf: NodeId, n: f64) -> Refusal {
+    fn refusal(&self, now: Instant, leaf: NodeId, n: f64) -> Refusal {
         let node = &self.nodes[leaf.index as usize];
         let mut at = node;
         while at.weight > 0.0 && at.level > 0 {
             at = &self.nodes[at.parent as usize];
         }
         let missing = if self.is_coarse() {
-            let others_owe = self.debt - (-node.balance).max(0.0);
+            let others_owe = self.debt - node.owed;
             (-node.balance).max(others_owe + n - node.balance - self.largest_debt()).min(n - node.balance)
         } else {
             n - node.balance
         };
-        let inflow = node.inflow_rate.max(node.assured);
-        let wait_s = if inflow > 0.0 { missing / inflow } else { LONGEST_RETRY_S };
-        let wait = duration_from_secs(wait_s.min(LONGEST_RETRY_S)).max(TICK);
-        Refusal { level: usize::from(at.level), ceiling: false, terminal: false, retry_after: Some(wait) }
+        let above = &self.nodes[node.parent as usize];
+        let inflow = node.inflow_rate.max(node.assured * above.kept());
+        let tick_s = TICK.as_secs_f64();
+        let most_ticks = LONGEST_RETRY_S / tick_s;
+        // Tokens come with ticks: the first tick that brings the last of them.
+        let ticks = if inflow > 0.0 { libm::ceil((missing - SLACK) / (inflow * tick_s)).max(1.0) } else { most_ticks };
+        let at_tick = self.ticked + duration_from_secs(ticks.min(most_ticks) * tick_s);
+        let retry_after = Some(at_tick.since(now).max(Duration::from_nanos(1)));
+        Refusal { level: usize::from(at.level), ceiling: false, terminal: false, retry_after }
     }
 }

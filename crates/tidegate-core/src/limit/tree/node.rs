@@ -37,6 +37,8 @@ pub(super) struct Node {
     pub(super) ceiling: Option<TokenBucket>,
     pub(super) balance: f64,
     pub(super) depth: f64,
+    /// Tokens it was let in for beyond its balance and that are not repaid; what surcharges added to its debt is not among them.
+    pub(super) owed: f64,
     /// Tokens asked since the latest tick, admitted or not.
     pub(super) demand: f64,
     /// The largest refused request that is still wanted.
@@ -71,6 +73,7 @@ impl Node {
             ceiling: None,
             balance: 0.0,
             depth: 0.0,
+            owed: 0.0,
             demand: 0.0,
             wanted: 0.0,
             asked: None,
@@ -91,9 +94,20 @@ impl Node {
         self.asked.is_some_and(|asked| now.secs_since(asked) <= super::WANTED_S)
     }
 
+    /// The part of what its children are promised that it can keep.
+    pub(super) fn kept(&self) -> f64 {
+        if self.children_assured > self.assured { self.assured / self.children_assured } else { 1.0 }
+    }
+
     /// What assured inflow may fill: the depth, or the largest request that waits.
     pub(super) fn room(&self) -> f64 {
         (self.depth.max(self.wanted) - self.balance).max(0.0)
+    }
+
+    /// Changes the balance; what comes in repays first.
+    pub(super) fn add(&mut self, tokens: f64) {
+        self.balance += tokens;
+        self.owed = self.owed.min(-self.balance).max(0.0);
     }
 
     /// Sets, changes or takes away the ceiling: rate and depth.

@@ -83,7 +83,7 @@ impl Tree {
         let node = &mut self.nodes[index as usize];
         if node.kind == Kind::Leaf {
             let taken = inflow.min(node.room());
-            node.balance += taken;
+            node.add(taken);
             node.inflow += taken;
             node.in_need = node.is_wanting(now);
             let covered = node.balance.max(0.0);
@@ -97,7 +97,8 @@ impl Tree {
             return inflow - taken;
         }
         let children = take(&mut node.active_children);
-        let mut spare = self.nodes[index as usize].balance + inflow - self.assure(index, &children, inflow, dt);
+        let (balance, surplus) = (node.balance, (node.balance - node.depth).max(0.0));
+        let mut spare = balance + inflow - self.assure(index, &children, inflow + surplus, dt);
         spare -= self.share_out(&children, spare);
         let below = |c: &u32| &self.nodes[*c as usize];
         let needing = children.iter().filter(|c| below(c).in_need).count();
@@ -117,8 +118,7 @@ impl Tree {
     /// no use for then to the others.
     fn assure(&mut self, index: u32, children: &[u32], inflow: f64, dt: f64) -> f64 {
         let node = &self.nodes[index as usize];
-        // Promises beyond the node's own rate are kept in proportion.
-        let kept = if node.children_assured > node.assured { node.assured / node.children_assured } else { 1.0 };
+        let kept = node.kept();
         let assured: f64 = children.iter().map(|c| self.nodes[*c as usize].assured).sum();
         let first = if assured > 0.0 { (dt * kept).min(inflow / assured) } else { 0.0 };
         let mut left = inflow;
@@ -177,7 +177,7 @@ impl Tree {
         let node = &mut self.nodes[index as usize];
         node.need -= amount;
         if node.kind == Kind::Leaf {
-            node.balance += amount;
+            node.add(amount);
             node.inflow += amount;
             return;
         }
@@ -201,7 +201,7 @@ impl Tree {
                 Kind::Leaf => {
                     node.demand = 0.0;
                     node.inflow_rate = keep * node.inflow_rate + (1.0 - keep) * take(&mut node.inflow) / dt;
-                    debt += (-node.balance).max(0.0);
+                    debt += node.owed;
                     let unwanted = !node.is_wanting(now) && node.balance <= node.depth;
                     let holds_all_it_can_get = (is_unassured || node.assured <= 0.0) && node.balance >= 0.0;
                     unwanted && (node.balance >= node.depth - FULL || holds_all_it_can_get)
