@@ -94,12 +94,14 @@ pub struct Retry {
     pub budget: f64,
     /// Whether an answer of 429, 500, 502, 503, 504 or 529 sends the request elsewhere.
     pub on_status: bool,
+    /// The quantile of times to first byte after which a second attempt is made beside the first; `None` makes none.
+    pub hedge: Option<f64>,
 }
 
 impl Retry {
     /// What core is told.
     pub fn core(&self) -> RetryConfig {
-        RetryConfig { max_attempts: self.max_attempts, budget: self.budget }
+        RetryConfig { max_attempts: self.max_attempts, budget: self.budget, hedge: self.hedge }
     }
 }
 
@@ -129,12 +131,24 @@ impl Section for Retry {
                 summary: "Whether an answer of 429, 500, 502, 503, 504 or 529 sends the request to another endpoint.",
                 example: "false",
             },
+            Key {
+                name: "hedge_after",
+                kind: Kind::Fraction { min: 0.5, max: 0.999, word: Some("off") },
+                absent: Absent::Default("off"),
+                summary: "After this quantile of times to first byte a second attempt is made beside the first, within the budget.",
+                example: "95%",
+            },
         ],
     };
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
         let max_attempts = u32::try_from(r.integer("max_attempts")).unwrap_or(1);
-        Self { max_attempts, budget: r.number("budget"), on_status: r.bool("on_status") }
+        Self {
+            max_attempts,
+            budget: r.number("budget"),
+            on_status: r.bool("on_status"),
+            hedge: r.number_or_none("hedge_after"),
+        }
     }
 }
 

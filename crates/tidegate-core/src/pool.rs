@@ -30,7 +30,8 @@ use crate::ramp::Ramp;
 use crate::request::Request;
 use crate::retry::RetryBudget;
 use crate::rng::Rng;
-use crate::time::Instant;
+use crate::stats::Quantile;
+use crate::time::{Duration, Instant, duration_from_secs};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -70,6 +71,8 @@ pub struct Pool {
     picker: Box<dyn Picker>,
     affinity: Option<Affinity>,
     budget: RetryBudget,
+    /// Times to first byte, for hedging.
+    first_bytes: Quantile,
     rng: Rng,
     endpoints: Endpoints,
     members: Vec<Member>,
@@ -125,6 +128,7 @@ impl Pool {
             picker,
             affinity: cfg.affinity.map(Affinity::new),
             budget: RetryBudget::new(cfg.retry.budget),
+            first_bytes: Quantile::default(),
             rng: Rng::new(seed),
             endpoints: Endpoints::default(),
             members: Vec::new(),
@@ -288,6 +292,13 @@ impl Pool {
         self.picker.on_event(now, id, &EndpointEvent::Dispatched(&dispatch), &self.endpoints);
         self.refresh(now, id);
         Decision::Send { ticket: Ticket { key, endpoint: id, trial }, rule, detail: pick.reason }
+    }
+
+    /// How long an attempt waits for its first byte before another is made beside it, where the pool hedges: the quantile of what was seen,
+    /// once that is 20 answers.
+    pub fn hedge_after(&self) -> Option<Duration> {
+        self.cfg.retry.hedge?;
+        self.first_bytes.value().filter(|_| self.first_bytes.samples() >= 20).map(duration_from_secs)
     }
 
     /// Requests in flight, over all endpoints.

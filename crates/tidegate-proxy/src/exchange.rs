@@ -3,6 +3,8 @@
 //! A second attempt is made where it can help and cannot hurt: the body can be sent again, no attempt has begun to answer, one is left of
 //! `retry.max_attempts`, the pool's budget has one, and there is time for it. It goes to an endpoint that was not tried. An answer that
 //! would be tried elsewhere (429, 5xx) is kept until a place elsewhere is sure, so that a client sees the engine's own words otherwise.
+//!
+//! A hedge is a second attempt beside a first that is slow to begin; it comes out of the same budget.
 
 use crate::attempt::{Begun, Miss, attempt};
 use crate::error::ProxyError;
@@ -142,10 +144,10 @@ pub(crate) async fn exchange(
     let mut again: Option<Again> = None;
     loop {
         let Placed { lease, rule, detail } = placed;
-        let endpoint = lease.endpoint();
         way.attempts += 1;
         way.reason = reason(again, rule, detail, way.queued_s > 0.0);
-        let (lease, result) = attempt(core, asked, lease).await;
+        let (lease, result) = hedged(core, pool, asked, way, lease).await;
+        let endpoint = lease.endpoint();
         let failure = match result {
             Ok(begun) => {
                 let answer = Answer::new(lease, begun);
@@ -185,6 +187,68 @@ pub(crate) async fn exchange(
         let next = admit(pool, asked, way, asked.deadline, explain.as_deref_mut()).await;
         placed = next.map_err(|_| upstream_error(pool, endpoint, failure))?;
     }
+}
+
+/// An attempt, and a second one beside it when the first has not begun to answer after the pool's quantile. The first that begins well
+/// counts; the other is dropped, which cancels it.
+async fn hedged(
+    core: &Core,
+    pool: &Arc<PoolHandle>,
+    asked: &Asked,
+    way: &mut Way,
+    lease: Lease,
+) -> (Lease, Result<Begun, Miss>) {
+    let patience = if asked.is_replayable() && pool.settings().retry.hedge.is_some() {
+        pool.with(|p, _| p.hedge_after())
+    } else {
+        None
+    };
+    let endpoint = lease.endpoint();
+    let mut first = Box::pin(attempt(core, asked, lease));
+    let Some(patience) = patience else { return first.await };
+    if let Ok(done) = tokio::time::timeout(patience, &mut first).await {
+        return done;
+    }
+    way.attempted.push(endpoint);
+    // Not waited for in a queue: a second attempt that has to wait is no help.
+    let placed = admit(pool, asked, way, Some(core.shared.clock.now()), None).await;
+    way.attempted.pop();
+    let Ok(Placed { lease, rule, detail }) = placed else { return first.await };
+    way.attempts += 1;
+    let second = attempt(core, asked, lease);
+    let mut second = std::pin::pin!(second);
+    let well = |result: &Result<Begun, Miss>| matches!(result, Ok(begun) if !matches!(begun.verdict, Verdict::Failed(_) | Verdict::Throttled { .. }));
+    tokio::select! {
+        biased;
+        done = &mut first => {
+            if well(&done.1) { return done; }
+            let other = second.await;
+            if !well(&other.1) { return done; }
+            settle_miss(done, way);
+            way.reason = format!("hedge;{}", reason(None, rule, detail, false));
+            other
+        }
+        done = &mut second => {
+            if well(&done.1) {
+                way.reason = format!("hedge;{}", reason(None, rule, detail, false));
+                return done;
+            }
+            settle_miss(done, way);
+            first.await
+        }
+    }
+}
+
+/// Settles an attempt whose answer nobody takes as what it was.
+fn settle_miss((lease, result): (Lease, Result<Begun, Miss>), way: &mut Way) {
+    way.attempted.push(lease.endpoint());
+    let verdict = match result {
+        Ok(begun) => begun.verdict,
+        Err(Miss::Endpoint(failure)) => Verdict::Failed(failure),
+        Err(Miss::Hung) => Verdict::Failed(Failure::FirstByteTimeout),
+        Err(Miss::Client(_)) => Verdict::Cancelled,
+    };
+    lease.settle(Outcome::new(verdict));
 }
 
 /// Why an answer should be had elsewhere, if it should: the engine is full or failed, or the request was a trial of ours.

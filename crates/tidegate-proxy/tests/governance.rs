@@ -193,3 +193,38 @@ pools:
     assert_eq!(ask("", "/v1/completions", "llama-3").await.0, 401);
     assert!(!text.contains("wrong"), "a key is never shown");
 }
+
+#[tokio::test]
+async fn a_slow_first_byte_is_hedged_and_the_slow_attempt_is_cancelled() {
+    // Endpoint 0 answers thirty requests and then one no more; its connection is closed when the other has won.
+    let (served, closed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (count, seen) = (Arc::clone(&served), Arc::clone(&closed));
+    let slow = Scripted::start(move |mut c| {
+        let (count, seen) = (Arc::clone(&count), Arc::clone(&seen));
+        async move {
+            while c.request().await.is_some() {
+                if count.fetch_add(1, Relaxed) >= 30 {
+                    c.closed().await;
+                    seen.fetch_add(1, Relaxed);
+                    return;
+                }
+                c.send("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+            }
+        }
+    })
+    .await;
+    let good = Scripted::answering("good", "ok").await;
+    let pool = "policy: round_robin, breaker: off, retry: { hedge_after: 95% }";
+    let t = Running::with(&[slow.url(), good.url()], pool, "");
+    let mut client = t.client().await;
+    let mut hedged = 0;
+    for _ in 0..70 {
+        client.post("/v1/x", "", "body").await;
+        let reply = client.reply().await;
+        assert_eq!(reply.status, 200);
+        hedged += usize::from(reply.header("x-tidegate-reason") == Some("hedge;round_robin"));
+    }
+    assert!(hedged >= 1, "{hedged}");
+    eventually("the slow attempts were cancelled", || closed.load(Relaxed) >= 1).await;
+    assert_eq!(t.in_flight(), 0);
+}

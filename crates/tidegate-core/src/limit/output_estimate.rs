@@ -1,33 +1,23 @@
 //! How long an answer will be, learned per tenant and model.
 //!
 //! A limit on tokens has to reserve before anybody knows. Where a request does not say `max_tokens`, the mean would put half of all
-//! requests in debt. So a quantile is tracked, with one number: `q += step x (p - [x < q])` in proportion to the estimate itself
-//! (stochastic approximation, Robbins and Monro 1951, multiplicative so that 50 and 5,000 tokens are learned as fast): up by
-//! `p x step` when the answer was longer, down by `(1 - p) x step` when it was not. The step starts at 1 and falls to 1/16. O(1) and 16 bytes
-//! per key; keys are bounded.
+//! requests in debt. So a quantile is tracked ([`Quantile`]). O(1) and 16 bytes per key; keys are bounded.
 
 use super::directory::{Directory, OTHERS};
+use crate::stats::Quantile;
 use alloc::string::String;
 
 /// The part of answers that are to be no longer than the estimate.
 const QUANTILE: f64 = 0.8;
-/// Smallest step of the logarithm.
-const LEAST_STEP: f64 = 1.0 / 16.0;
 /// What is assumed of a key nothing is known of, in tokens.
 const UNKNOWN: f64 = 256.0;
 /// Longest estimate, in tokens.
 const LONGEST: f64 = 1e7;
 
-#[derive(Clone, Copy, Debug)]
-struct Learned {
-    tokens: f64,
-    answers: u32,
-}
-
 /// Learned lengths of answers.
 #[derive(Clone, Debug)]
 pub struct OutputEstimate {
-    keys: Directory<Learned>,
+    keys: Directory<Quantile>,
 }
 
 impl OutputEstimate {
@@ -40,7 +30,7 @@ impl OutputEstimate {
     /// in debt; else about the 0.8 quantile of what this tenant got of this model, else of what anybody beyond the bound got, else 256.
     pub fn tokens_for(&self, tenant: &str, model: &str, max_tokens: Option<u32>) -> f64 {
         let known = self.keys.find(0, &key(tenant, model)).or_else(|| self.keys.find(0, OTHERS));
-        let learned = known.and_then(|slot| self.keys.get(slot)).map_or(UNKNOWN, |l| l.tokens);
+        let learned = known.and_then(|slot| self.keys.get(slot)).and_then(|q| q.value()).unwrap_or(UNKNOWN);
         max_tokens.map_or(learned, f64::from)
     }
 
@@ -49,14 +39,7 @@ impl OutputEstimate {
         let slot = self.slot(&key(tenant, model));
         let Some(learned) = self.keys.get_mut(slot) else { return };
         let tokens = if tokens.is_nan() { 1.0 } else { tokens.clamp(1.0, LONGEST) };
-        if learned.answers == 0 {
-            learned.tokens = tokens;
-        } else {
-            let step = (1.0 / f64::from(learned.answers)).max(LEAST_STEP);
-            let direction = if tokens > learned.tokens { QUANTILE } else { QUANTILE - 1.0 };
-            learned.tokens = (learned.tokens * libm::exp(step * direction)).clamp(1.0, LONGEST);
-        }
-        learned.answers = learned.answers.saturating_add(1);
+        learned.on_sample(tokens, QUANTILE);
     }
 
     /// How many pairs are learned.
@@ -83,7 +66,7 @@ impl OutputEstimate {
                 None => {}
             }
         }
-        self.keys.insert(0, key, Learned { tokens: UNKNOWN, answers: 0 })
+        self.keys.insert(0, key, Quantile::default())
     }
 }
 

@@ -147,10 +147,12 @@ pub struct RetryConfig {
     pub max_attempts: u32,
     /// Retries the whole pool may make per request it admits (0..1).
     pub budget: f64,
+    /// The quantile of times to first byte (0..1) after which a second attempt is made beside the first; `None` makes none.
+    pub hedge: Option<f64>,
 }
 
 impl Default for RetryConfig {
     fn default() -> Self {
-        Self { max_attempts: 3, budget: 0.2 }
+        Self { max_attempts: 3, budget: 0.2, hedge: None }
     }
 }

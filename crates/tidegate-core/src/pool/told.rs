@@ -80,6 +80,9 @@ impl Pool {
         self.endpoints.hot[id.index()].pending -= 1;
         self.endpoints.stats[id.index()].on_first_byte(now, ttft_s);
         self.sample_limits(now, &dispatch, ttft_s, false);
+        if let Some(quantile) = self.cfg.retry.hedge {
+            self.first_bytes.on_sample(ttft_s, quantile);
+        }
         self.picker.on_event(now, id, &EndpointEvent::FirstByte(&dispatch, ttft_s), &self.endpoints);
         let change = self.members[id.index()].ejection.on_first_byte(dispatch.trial);
         self.on_ejection(now, id, change);

@@ -35,6 +35,8 @@ pub struct Settings {
     cool_down: Duration,
     replicas: f64,
     #[serde(default)]
+    hedge: Option<f64>,
+    #[serde(default)]
     max_in_flight: Option<u32>,
     #[serde(default)]
     adaptive: Option<Adaptive>,
@@ -130,6 +132,7 @@ impl Settings {
             retry: (cfg.retry.max_attempts, cfg.retry.budget),
             cool_down: cfg.cool_down,
             replicas: cfg.replicas,
+            hedge: cfg.retry.hedge,
             max_in_flight: cfg.max_in_flight,
             adaptive: cfg.adaptive.map(Adaptive::of),
             queue: cfg.queue.as_ref().map(Line::of),
@@ -149,7 +152,7 @@ impl Settings {
             breaker: self.breaker.params("breaker", breaker::registry::find)?,
             affinity: self.affinity.map(|(hold, max_keys)| AffinityConfig { hold, max_keys }),
             load: self.load.map(|(max_age, per_request)| LoadConfig { max_age, per_request }),
-            retry: RetryConfig { max_attempts: self.retry.0, budget: self.retry.1 },
+            retry: RetryConfig { max_attempts: self.retry.0, budget: self.retry.1, hedge: self.hedge },
             cool_down: self.cool_down,
             replicas: self.replicas,
             max_in_flight: self.max_in_flight,
