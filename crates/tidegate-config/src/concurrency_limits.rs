@@ -11,8 +11,6 @@ use tidegate_core::limit::limits::config::ConcurrencyRuleConfig;
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConcurrencyLimit {
     pub(crate) rule: ConcurrencyRuleConfig,
-    /// Follows response times instead of standing still.
-    pub adaptive: Option<GradientConfig>,
 }
 
 impl ConcurrencyLimit {
@@ -209,6 +207,6 @@ impl Section for ConcurrencyLimit {
             Switch::Off | Switch::Absent => None,
         };
         let seats = ConcurrencyConfig { total, each, groups, others, max_names: r.count("max_names") };
-        Self { rule: ConcurrencyRuleConfig { name, scope: scope(r.choice("per")), seats }, adaptive }
+        Self { rule: ConcurrencyRuleConfig { name, scope: scope(r.choice("per")), seats, adaptive } }
     }
 }

@@ -13,6 +13,7 @@ use crate::problem::{Problem, ProblemKind, Severity};
 use crate::rate_limits::RateLimit;
 use crate::reader::{Reader, Section, Switch, section};
 use crate::route::{self, Match, Route};
+use crate::template;
 use crate::tenants::{self, Tenants};
 use crate::walk::{Complaint, NOTHING, Place, Walk};
 use std::path::Path;
@@ -337,7 +338,8 @@ fn parse_as_with<T: Section>(
     let mut walk = Walk::new(env, policies);
     let tree = node::parse(text);
     let is_broken = !tree.errors.is_empty();
-    let root = tree.root.unwrap_or_else(|| Node::empty_map(Span::START));
+    let mut root = tree.root.unwrap_or_else(|| Node::empty_map(Span::START));
+    template::expand(&mut root);
     let config: T = section(&mut walk, &root, &Place { span: Span::START, path: String::new() });
     if is_broken {
         // Parts are gone with the broken lines: only what is wrong by itself is told, not what seems missing or inconsistent.

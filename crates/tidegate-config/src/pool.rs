@@ -10,8 +10,10 @@ use crate::load::Load;
 use crate::policy::{self, Policy};
 use crate::problem::ProblemKind;
 use crate::queue::Queue;
+use crate::rate_limits::RateLimit;
 use crate::reader::{Reader, Section, Switch};
 use crate::recovery::{Steps, WarmUp};
+use crate::template;
 use crate::timeouts::{Connections, Retry, Timeouts};
 use crate::walk::{Complaint, Mark};
 use tidegate_core::balance::registry::default_policy;
@@ -50,6 +52,8 @@ pub struct Pool {
     pub max_in_flight: Option<u32>,
     /// A limit on requests in flight that follows response times.
     pub adaptive: Option<Adaptive>,
+    /// Limits on rates of requests to this pool.
+    pub rate_limits: Vec<RateLimit>,
     /// How long each part of a request may take.
     pub timeouts: Timeouts,
     /// Retries before the first byte.
@@ -90,6 +94,13 @@ impl Pool {
 }
 
 const KEYS: &[Key] = &[
+    Key {
+        name: "template",
+        kind: Kind::Choice(template::NAMES),
+        absent: Absent::Means("no template"),
+        summary: "What the pool is, but for what it says itself; `tidegate template show NAME` prints it in full.",
+        example: "interactive",
+    },
     Key {
         name: "policy",
         kind: Kind::Policy,
@@ -161,6 +172,13 @@ const KEYS: &[Key] = &[
         example: "{ max_waiting: 1000, max_wait: 10s }",
     },
     Key {
+        name: "rate_limits",
+        kind: Kind::List(RateLimit::TABLE),
+        absent: Absent::Means("only those of the whole gateway"),
+        summary: "Limits on rates of requests to this pool.",
+        example: "[{ name: pace, limit: 100 requests/10s, max_wait: 5m }]",
+    },
+    Key {
         name: "max_in_flight",
         kind: Kind::Integer { min: 1, max: 10_000_000, word: Some("none") },
         absent: Absent::Default("none"),
@@ -209,6 +227,8 @@ impl Section for Pool {
         &Table { place: "pools.NAME", summary: "Endpoints that can serve the same request.", keys: KEYS };
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
+        // It was put in place before; asked for here so that a name that does not exist is told.
+        r.choice("template");
         let place = r.place();
         r.walk.marks.push(Mark { what: "pool name", place, text: String::new() });
         let policy = policy::read(r, DEFAULT_POLICY);
@@ -238,6 +258,7 @@ impl Section for Pool {
                 Switch::On(queue) => Some(queue),
                 Switch::Off | Switch::Absent => None,
             },
+            rate_limits: r.list("rate_limits"),
             max_in_flight: r.integer_or_none("max_in_flight").map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
             adaptive: match r.switch("adaptive_limit") {
                 Switch::On(adaptive) => Some(adaptive),

@@ -21,6 +21,11 @@ impl RateLimit {
         &self.rule
     }
 
+    /// What core is told of a limit of one pool's own.
+    pub fn core_for(&self, pool: &str) -> RuleConfig {
+        RuleConfig { name: format!("{pool}.{}", self.rule.name), only: Some(pool.to_owned()), ..self.rule.clone() }
+    }
+
     /// Of shares: how long a request waits at the head of its tenant's line instead of being refused.
     pub fn queue_wait(&self) -> Option<Duration> {
         self.queue_wait
@@ -288,7 +293,7 @@ impl Section for RateLimit {
         check_kind(r, is_shared);
         let queue_wait = plain.max_wait.filter(|_| is_shared);
         let limit_config = if is_shared { LimitConfig::Shares(shared) } else { LimitConfig::Rate(plain) };
-        Self { rule: RuleConfig { name, quantity: limit.quantity, limit: limit_config }, queue_wait }
+        Self { rule: RuleConfig { name, quantity: limit.quantity, limit: limit_config, only: None }, queue_wait }
     }
 }
 

@@ -30,6 +30,7 @@ enum Rules {
 fn config(rules: Rules, tenants: usize, rate: f64) -> LimitsConfig {
     let plain = |name: &str, quantity, amount| RuleConfig {
         name: name.into(),
+        only: None,
         quantity,
         limit: LimitConfig::Rate(RateConfig::new(Scope::Tenant, amount, MINUTE)),
     };
@@ -42,6 +43,7 @@ fn config(rules: Rules, tenants: usize, rate: f64) -> LimitsConfig {
     let others = Share { assured: rate / tenants as f64 / 3.0, weight: None, ceiling: None };
     let shares = RuleConfig {
         name: "shares".into(),
+        only: None,
         quantity: Quantity::TotalTokens,
         limit: LimitConfig::Shares(SharesConfig {
             rate,
@@ -59,7 +61,7 @@ fn config(rules: Rules, tenants: usize, rate: f64) -> LimitsConfig {
         others: SeatShare::default(),
         max_names: 10 * tenants,
     };
-    let seats = ConcurrencyRuleConfig { name: "seats".into(), scope: Scope::Tenant, seats };
+    let seats = ConcurrencyRuleConfig { name: "seats".into(), scope: Scope::Tenant, seats, adaptive: None };
     match rules {
         Rules::Plain => LimitsConfig { rules: vec![tpm], concurrency: Vec::new() },
         Rules::Shares => LimitsConfig { rules: vec![shares], concurrency: Vec::new() },

@@ -27,7 +27,7 @@ fn used(tokens: f64) -> Actual {
 }
 
 fn rate(name: &str, quantity: Quantity, cfg: RateConfig) -> RuleConfig {
-    RuleConfig { name: name.into(), quantity, limit: LimitConfig::Rate(cfg) }
+    RuleConfig { name: name.into(), quantity, limit: LimitConfig::Rate(cfg), only: None }
 }
 
 fn tokens_per_minute(scope: Scope, amount: f64) -> RuleConfig {
@@ -51,13 +51,13 @@ fn shares(rate: f64, largest_cost: f64, children: &[(&str, f64)]) -> RuleConfig 
         ],
         max_names: 50,
     });
-    RuleConfig { name: "shares".into(), quantity: Quantity::TotalTokens, limit }
+    RuleConfig { name: "shares".into(), quantity: Quantity::TotalTokens, limit, only: None }
 }
 
 fn seats(total: u32, each: Option<u32>) -> ConcurrencyRuleConfig {
     let others = SeatShare { shares: 1.0, lendable: 1.0, borrowing: None };
     let seats = ConcurrencyConfig { total, each, groups: Vec::new(), others, max_names: 50 };
-    ConcurrencyRuleConfig { name: "seats".into(), scope: Scope::Tenant, seats }
+    ConcurrencyRuleConfig { name: "seats".into(), scope: Scope::Tenant, seats, adaptive: None }
 }
 
 fn limits(rules: Vec<RuleConfig>, concurrency: Vec<ConcurrencyRuleConfig>) -> Limits {

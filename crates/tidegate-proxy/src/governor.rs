@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tidegate_config::Config;
-use tidegate_core::limit::limits::config::{LimitConfig, LimitsConfig};
+use tidegate_core::limit::limits::config::LimitsConfig;
 use tidegate_core::limit::{Actual, Ask, Limited, Limits, OutputEstimate, Quantity, Reservation};
 use tidegate_core::time::Instant;
 
@@ -74,6 +74,7 @@ pub struct Governor {
     /// Whether there is anything to reserve or learn.
     is_on: bool,
     counts_tokens: bool,
+    follows_responses: bool,
     /// Longest wait for a share, by rule; absent: refused at once.
     waits: HashMap<String, Duration>,
     lines: Mutex<HashMap<Arc<str>, Arc<Line>>>,
@@ -85,29 +86,34 @@ impl std::fmt::Debug for Governor {
     }
 }
 
-/// The limits of a config.
+/// The limits of a config: those of the gateway, and those of each pool, which count what is routed there.
 fn limits_of(config: &Config) -> LimitsConfig {
+    let of_pools = config.pools.iter().flat_map(|p| p.rate_limits.iter().map(|l| l.core_for(&p.name)));
     LimitsConfig {
-        rules: config.rate_limits.iter().map(|l| l.core().clone()).collect(),
+        rules: config.rate_limits.iter().map(|l| l.core().clone()).chain(of_pools).collect(),
         concurrency: config.concurrency_limits.iter().map(|l| l.core().clone()).collect(),
     }
+}
+
+/// How long a request waits for a share, by the name of the limit.
+fn waits_of(config: &Config) -> HashMap<String, Duration> {
+    let own = config.rate_limits.iter().map(|l| (l.core().name.clone(), l.queue_wait()));
+    let of_pools =
+        config.pools.iter().flat_map(|p| p.rate_limits.iter().map(|l| (l.core_for(&p.name).name, l.queue_wait())));
+    own.chain(of_pools).filter_map(|(name, wait)| Some((name, wait?))).collect()
 }
 
 impl Governor {
     pub(crate) fn new(config: &Config, clock: Clock) -> Self {
         let cfg = limits_of(config);
-        let is_on = !cfg.rules.is_empty() || !cfg.concurrency.is_empty();
-        let shared = |l: &&tidegate_config::RateLimit| matches!(l.core().limit, LimitConfig::Shares(_));
-        let wait = |l: &tidegate_config::RateLimit| Some((l.core().name.clone(), l.queue_wait()?));
+        let limits = Limits::new(clock.now(), &cfg);
         Self {
             counts_tokens: cfg.rules.iter().any(|r| r.quantity != Quantity::Requests),
-            waits: config.rate_limits.iter().filter(shared).filter_map(wait).collect(),
-            state: Mutex::new(State {
-                limits: Limits::new(clock.now(), &cfg),
-                lengths: OutputEstimate::new(MAX_LEARNED),
-            }),
+            follows_responses: limits.follows_responses(),
+            waits: waits_of(config),
+            state: Mutex::new(State { limits, lengths: OutputEstimate::new(MAX_LEARNED) }),
             clock,
-            is_on,
+            is_on: !cfg.rules.is_empty() || !cfg.concurrency.is_empty(),
             lines: Mutex::new(HashMap::new()),
         }
     }
@@ -252,8 +258,11 @@ impl Budget {
         self.held.is_some() && self.governor.counts_tokens()
     }
 
-    /// An engine began to answer.
-    pub(crate) fn on_begun(&mut self) {
+    /// An engine began to answer, this long after the request came.
+    pub(crate) fn on_begun(&mut self, ttft: Duration) {
+        if self.governor.follows_responses {
+            self.governor.with(|limits, now| limits.on_response(now, ttft, false));
+        }
         self.used = Used::Begun { output_tokens: 0.0 };
     }
 

@@ -248,7 +248,7 @@ fn relay(
     record.stream = stream;
     record.ttft_s = core.shared.clock.now().secs_since(open.arrived);
     if verdict == Verdict::Success {
-        budget.on_begun();
+        budget.on_begun(core.shared.clock.now().since(open.arrived));
     }
     if let Some(left) = budget.left() {
         tell_left(&mut head.headers, &left);

@@ -9,6 +9,7 @@ mod replay;
 mod schema;
 mod serve;
 mod sim;
+mod template;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ enum Command {
     Check(check::Args),
     Policies(policies::Args),
     Key(key::Args),
+    Template(template::Args),
     Schema(schema::Args),
     Replay(replay::Args),
     Engine(engine::Args),
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Policies(args) => quiet(policies::run(&args)),
         Command::Key(args) => quiet(key::run(&args)),
+        Command::Template(args) => quiet(template::run(&args)),
         Command::Schema(args) => quiet(schema::run(&args)),
         Command::Replay(args) => replay::run(&args),
         Command::Engine(args) => engine::run(&args),

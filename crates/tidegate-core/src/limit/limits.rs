@@ -14,9 +14,10 @@ pub use levels::{Headroom, Level};
 pub use reservation::{Limited, Reservation};
 
 use crate::limit::concurrency::{Concurrency, Refused};
+use crate::limit::gradient::Gradient;
 use crate::limit::quantity::{Actual, Ask, Quantity, Scope};
 use crate::limit::tree::{NodeId, Source};
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use alloc::string::String;
 use alloc::vec::Vec;
 use config::{ConcurrencyRuleConfig, LimitConfig, LimitsConfig, RuleConfig};
@@ -34,6 +35,7 @@ enum State {
 struct Rule {
     number: u32,
     name: String,
+    only: Option<String>,
     quantity: Quantity,
     state: State,
 }
@@ -44,6 +46,7 @@ struct ConcurrencyRule {
     name: String,
     scope: Scope,
     seats: Concurrency,
+    gradient: Option<Gradient>,
 }
 
 /// Where a request's tokens would come from in one rule.
@@ -108,7 +111,7 @@ impl Limits {
 
     /// A request waits behind the one its tenant asks for at each tick: shares see its need. No balance changes.
     pub fn want(&mut self, now: Instant, ask: &Ask<'_>) {
-        for rule in &mut self.rules {
+        for rule in self.rules.iter_mut().filter(|r| r.counts(ask)) {
             if let State::Shares(s) = &mut rule.state {
                 s.tree.advance(now);
                 if let Some((_, leaf)) = s.locate(now, ask) {
@@ -164,6 +167,21 @@ impl Limits {
         })
     }
 
+    /// Limits that follow response times learn from one, or from an engine that had too much (`dropped`).
+    pub fn on_response(&mut self, now: Instant, rtt: Duration, dropped: bool) {
+        for rule in &mut self.concurrency {
+            if let Some(gradient) = &mut rule.gradient {
+                gradient.on_sample(now, rtt, rule.seats.in_flight(), dropped);
+                rule.follow();
+            }
+        }
+    }
+
+    /// Whether some limit follows response times.
+    pub fn follows_responses(&self) -> bool {
+        self.concurrency.iter().any(|r| r.gradient.is_some())
+    }
+
     /// Reservations that were made and not settled or released.
     pub fn outstanding(&self) -> u64 {
         self.outstanding
@@ -178,6 +196,10 @@ impl Limits {
             }
         };
         for rule in &mut self.rules {
+            if !rule.counts(ask) {
+                found.push(Found { slot: 0, leaf: None });
+                continue;
+            }
             let (place, limited) = rule.read(now, ask);
             found.push(place);
             limited.into_iter().for_each(&mut note);
@@ -192,6 +214,9 @@ impl Limits {
         let holds = Vec::with_capacity(self.rules.len());
         let mut reservation = Reservation { holds, permits: Vec::new(), not_before: now };
         for (rule, place) in self.rules.iter_mut().zip(found) {
+            if !rule.counts(ask) {
+                continue;
+            }
             let taken = ask.amount(rule.quantity);
             match (&mut rule.state, place.leaf) {
                 (State::Rate(r), _) => {
@@ -267,6 +292,7 @@ impl Limits {
         let kept =
             old.iter().position(|r| r.name == cfg.name && r.quantity == cfg.quantity && r.state.fits(&cfg.limit));
         if let Some(mut rule) = kept.map(|at| old.swap_remove(at)) {
+            rule.only.clone_from(&cfg.only);
             match (&mut rule.state, &cfg.limit) {
                 (State::Rate(r), LimitConfig::Rate(cfg)) => r.set(now, cfg.clone()),
                 (State::Shares(s), LimitConfig::Shares(cfg)) => s.set(now, cfg.clone()),
@@ -278,17 +304,25 @@ impl Limits {
             LimitConfig::Rate(cfg) => State::Rate(RateRule::new(cfg.clone())),
             LimitConfig::Shares(cfg) => State::Shares(SharesRule::new(now, cfg.clone())),
         };
-        Rule { number: self.number(), name: cfg.name.clone(), quantity: cfg.quantity, state }
+        Rule { number: self.number(), name: cfg.name.clone(), only: cfg.only.clone(), quantity: cfg.quantity, state }
     }
 
     fn concurrency_rule(&mut self, old: &mut Vec<ConcurrencyRule>, cfg: &ConcurrencyRuleConfig) -> ConcurrencyRule {
         let kept = old.iter().position(|r| r.name == cfg.name && r.scope == cfg.scope);
         if let Some(mut rule) = kept.map(|at| old.swap_remove(at)) {
             rule.seats.set(cfg.seats.clone());
+            if rule.gradient.is_none() || cfg.adaptive.is_none() {
+                rule.gradient = cfg.adaptive.map(Gradient::new);
+            }
+            rule.follow();
             return rule;
         }
         let seats = Concurrency::new(cfg.seats.clone());
-        ConcurrencyRule { number: self.number(), name: cfg.name.clone(), scope: cfg.scope, seats }
+        let gradient = cfg.adaptive.map(Gradient::new);
+        let mut rule =
+            ConcurrencyRule { number: self.number(), name: cfg.name.clone(), scope: cfg.scope, seats, gradient };
+        rule.follow();
+        rule
     }
 }
 
@@ -305,6 +339,11 @@ impl State {
 }
 
 impl Rule {
+    /// Whether it is about this request.
+    fn counts(&self, ask: &Ask<'_>) -> bool {
+        self.only.as_deref().is_none_or(|route| route == ask.route)
+    }
+
     fn read(&mut self, now: Instant, ask: &Ask<'_>) -> (Found, Option<Limited>) {
         let n = ask.amount(self.quantity);
         let limited = |scope: Scope, retry_after, terminal| Limited {
@@ -342,6 +381,12 @@ impl Rule {
 }
 
 impl ConcurrencyRule {
+    fn follow(&mut self) {
+        if let Some(gradient) = &self.gradient {
+            self.seats.set_total(gradient.limit());
+        }
+    }
+
     fn read(&self, ask: &Ask<'_>) -> Option<Limited> {
         let scope = match self.seats.check(ask.name(self.scope)) {
             Ok(()) => return None,

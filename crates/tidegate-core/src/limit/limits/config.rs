@@ -1,6 +1,7 @@
 //! What limits are made of: plain values that a configuration builds.
 
 use crate::limit::concurrency::ConcurrencyConfig;
+use crate::limit::gradient::GradientConfig;
 use crate::limit::quantity::{Quantity, Scope};
 use crate::limit::tree::Share;
 use crate::time::Duration;
@@ -25,6 +26,8 @@ pub struct RuleConfig {
     pub quantity: Quantity,
     /// How.
     pub limit: LimitConfig,
+    /// The only route whose requests it counts; absent: all.
+    pub only: Option<String>,
 }
 
 /// A plain limit, or shares of one.
@@ -114,4 +117,6 @@ pub struct ConcurrencyRuleConfig {
     pub scope: Scope,
     /// Total and shares.
     pub seats: ConcurrencyConfig,
+    /// Lets the total follow response times; absent: it stands still.
+    pub adaptive: Option<GradientConfig>,
 }

@@ -46,7 +46,7 @@ impl Limits {
     /// What is left for a request like `ask` in the rule that has the smallest part left. `None` without rules that count.
     pub fn headroom_at(&self, now: Instant, ask: &Ask<'_>) -> Option<Headroom<'_>> {
         let part = |h: &Headroom<'_>| if h.limit > 0.0 { h.remaining / h.limit } else { 0.0 };
-        let all = self.rules.iter().filter_map(|rule| {
+        let all = self.rules.iter().filter(|r| r.counts(ask)).filter_map(|rule| {
             let (limit, remaining, rate) = match &rule.state {
                 State::Rate(r) => {
                     let name = ask.name(r.cfg.scope);
