@@ -58,7 +58,6 @@ pub enum Refused {
 #[derive(Debug)]
 pub struct Permit {
     slot: u32,
-    group: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -96,15 +95,9 @@ pub struct Concurrency {
 impl Concurrency {
     /// All seats free.
     pub fn new(cfg: ConcurrencyConfig) -> Self {
-        let mut names = Directory::new(cfg.max_names + cfg.groups.len());
-        for (at, (name, _)) in cfg.groups.iter().enumerate() {
-            if names.find(0, name).is_none() {
-                names.insert(0, name, Name { group: at + 1, in_flight: 0 });
-            }
-        }
-        let groups = alloc::vec![Group::default(); cfg.groups.len() + 1];
-        let mut seats = Self { cfg, groups, names, in_flight: 0, kept_free: 0 };
-        seats.divide();
+        let names = Directory::new(cfg.max_names);
+        let mut seats = Self { cfg: cfg.clone(), groups: Vec::new(), names, in_flight: 0, kept_free: 0 };
+        seats.set(cfg);
         seats
     }
 
@@ -124,15 +117,26 @@ impl Concurrency {
         self.divide();
     }
 
-    /// New shares; requests in flight stay counted where they were admitted. `false`, and nothing changes, where names differ.
-    pub fn set(&mut self, cfg: ConcurrencyConfig) -> bool {
-        let same = cfg.groups.len() == self.cfg.groups.len()
-            && cfg.groups.iter().zip(&self.cfg.groups).all(|(new, old)| new.0 == old.0);
-        if same {
-            self.cfg = cfg;
-            self.divide();
+    /// New shares. Requests in flight stay counted, each for its name, wherever that now belongs.
+    pub fn set(&mut self, cfg: ConcurrencyConfig) {
+        self.cfg = cfg;
+        self.names.set_bound(self.cfg.max_names + self.cfg.groups.len());
+        self.groups = alloc::vec![Group::default(); self.cfg.groups.len() + 1];
+        for (name, _) in &self.cfg.groups {
+            if self.names.find(0, name).is_none() {
+                self.names.insert(0, name, Name { group: 0, in_flight: 0 });
+            }
         }
-        same
+        let slots: Vec<u32> = self.names.iter().map(|(slot, ..)| slot).collect();
+        for slot in slots {
+            let Some((_, name)) = self.names.name(slot) else { continue };
+            let group = self.cfg.groups.iter().position(|(listed, _)| listed == name).map_or(0, |at| at + 1);
+            if let Some(name) = self.names.get_mut(slot) {
+                name.group = group;
+                self.groups[group].in_flight += name.in_flight;
+            }
+        }
+        self.divide();
     }
 
     /// In flight and at most of every listed name, and last of all others (an empty name).
@@ -168,23 +172,21 @@ impl Concurrency {
     pub fn acquire(&mut self, name: &str) -> Result<Permit, Refused> {
         self.check(name)?;
         let slot = self.slot(name);
-        let group = self.names.get(slot).map_or(0, |n| n.group);
-        self.count(slot, group, true);
-        Ok(Permit { slot, group })
+        self.count(slot, true);
+        Ok(Permit { slot })
     }
 
     /// Takes a seat back.
     #[allow(clippy::needless_pass_by_value, reason = "a permit that is returned is gone")]
     pub fn release(&mut self, permit: Permit) {
-        self.count(permit.slot, permit.group, false);
+        self.count(permit.slot, false);
     }
 
-    fn count(&mut self, slot: u32, group: usize, more: bool) {
+    fn count(&mut self, slot: u32, more: bool) {
         let change = |n: u32| if more { n.saturating_add(1) } else { n.saturating_sub(1) };
-        if let Some(name) = self.names.get_mut(slot) {
-            name.in_flight = change(name.in_flight);
-        }
-        let seats = &mut self.groups[group];
+        let Some(name) = self.names.get_mut(slot) else { return };
+        name.in_flight = change(name.in_flight);
+        let seats = &mut self.groups[name.group];
         self.kept_free -= seats.kept_free();
         seats.in_flight = change(seats.in_flight);
         self.kept_free += seats.kept_free();
@@ -326,6 +328,20 @@ mod tests {
         held.drain(..).for_each(|p| s.release(p));
         assert_eq!((s.in_flight(), s.kept_free), (0, 50));
         assert!(s.names.len() <= 11);
+    }
+
+    #[test]
+    fn a_reload_with_other_names_forgets_no_request_in_flight() {
+        let mut s = seats(10, &[("a", 5.0, 1.0, None), ("b", 5.0, 1.0, None)]);
+        let mut held: Vec<Permit> = (0..4).filter_map(|_| s.acquire("a").ok()).collect();
+        held.extend(s.acquire("b"));
+        let mut cfg = s.cfg.clone();
+        cfg.groups.remove(0);
+        cfg.others.shares = 1.0;
+        s.set(cfg);
+        assert_eq!((s.in_flight(), s.seats_of("b").0, s.seats_of("a").0), (5, 1, 4));
+        held.into_iter().for_each(|p| s.release(p));
+        assert_eq!((s.in_flight(), s.seats_of("b").0, s.seats_of("a").0), (0, 0, 0));
     }
 
     #[test]

@@ -309,9 +309,8 @@ impl Limits {
 
     fn concurrency_rule(&mut self, old: &mut Vec<ConcurrencyRule>, cfg: &ConcurrencyRuleConfig) -> ConcurrencyRule {
         let kept = old.iter().position(|r| r.name == cfg.name && r.scope == cfg.scope);
-        if let Some(mut rule) = kept.map(|at| old.swap_remove(at))
-            && rule.seats.set(cfg.seats.clone())
-        {
+        if let Some(mut rule) = kept.map(|at| old.swap_remove(at)) {
+            rule.seats.set(cfg.seats.clone());
             if rule.gradient.is_none() || cfg.adaptive.is_none() {
                 rule.gradient = cfg.adaptive.map(Gradient::new);
             }
