@@ -29,3 +29,4 @@ pub mod retry;
 pub mod rng;
 pub mod stats;
 pub mod time;
+pub mod tune;

@@ -320,6 +320,8 @@ fn rates_change_at_run_time_without_a_burst() {
     assert!(held.is_err() || limits.set_rate(secs(0.0), "tpm", &["a"], 1e6));
     held.into_iter().for_each(|r| limits.settle(secs(0.0), r, &used(600.0)));
     assert!(limits.set_rate(secs(0.0), "shares", &["a"], 2000.0) && limits.set_rate(secs(0.0), "shares", &[], 2e5));
+    assert_eq!(limits.rate("shares", &["a"]), Some(2000.0));
+    assert_eq!((limits.rate("shares", &[]), limits.rate("shares", &["nobody"])), (Some(2e5), None));
     assert!(!limits.set_rate(secs(0.0), "shares", &["nobody"], 1.0) && !limits.set_rate(secs(0.0), "none", &[], 1.0));
     let assured = limits.levels_at(secs(0.0)).iter().find(|l| l.path == ["a"] && l.rule == "shares").map(|l| l.rate);
     assert_eq!(assured, Some(2000.0));

@@ -167,6 +167,22 @@ impl Limits {
         })
     }
 
+    /// The rate that [`Limits::set_rate`] sets, in units/s: what is in force now. `None` if there is no such rule or path.
+    pub fn rate(&self, rule: &str, path: &[&str]) -> Option<f64> {
+        match (&self.rules.iter().find(|r| r.name == rule)?.state, path) {
+            (State::Rate(r), []) => Some(r.cfg.amount / r.cfg.period.as_secs_f64()),
+            (State::Rate(r), [name]) => Some(r.rate(name).0),
+            (State::Rate(_), _) => None,
+            (State::Shares(s), []) => Some(s.tree.rate()),
+            (State::Shares(s), path) => s.tree.assured(s.node_at(path)?),
+        }
+    }
+
+    /// The total of requests in flight that [`Limits::set_total`] sets. `None` if there is no such rule.
+    pub fn total(&self, rule: &str) -> Option<u32> {
+        self.concurrency.iter().find(|r| r.name == rule).map(|r| r.seats.total())
+    }
+
     /// Limits that follow response times learn from one, or from an engine that had too much (`dropped`).
     pub fn on_response(&mut self, now: Instant, rtt: Duration, dropped: bool) {
         for rule in &mut self.concurrency {
