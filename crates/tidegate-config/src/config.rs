@@ -13,6 +13,7 @@ use crate::problem::{Problem, ProblemKind, Severity};
 use crate::rate_limits::RateLimit;
 use crate::reader::{Reader, Section, Switch, section};
 use crate::route::{self, Match, Route};
+use crate::rules::{self, Draft, Rule, Targets};
 use crate::template;
 use crate::tenants::{self, Tenants};
 use crate::walk::{Complaint, NOTHING, Place, Walk};
@@ -47,6 +48,8 @@ pub struct Config {
     pub rate_limits: Vec<RateLimit>,
     /// Limits on requests in flight, over all pools.
     pub concurrency_limits: Vec<ConcurrencyLimit>,
+    /// Rules that step limits while metrics are beyond their bounds.
+    pub rules: Vec<Rule>,
     /// Which request goes to which pool, the first match wins; at least one. A file without routes has one that takes everything.
     pub routes: Vec<Route>,
     /// The pools, in the file's order; at least one.
@@ -122,6 +125,13 @@ impl Section for Config {
                 example: "[{ name: streams, max_in_flight: 200, each: 16 }]",
             },
             Key {
+                name: "rules",
+                kind: Kind::List(Draft::TABLE),
+                absent: Absent::Means("limits stand still"),
+                summary: "Auto-tuning: limits that are stepped while a metric is beyond its bound.",
+                example: "[{ name: shed, when: { metric: p99(tidegate_ttft_seconds), op: \">\", value: 500ms }, do: { scale: 0.8, target: rate_limits.all, min: 10 } }]",
+            },
+            Key {
                 name: "routes",
                 kind: Kind::List(Route::TABLE),
                 absent: Absent::Means("everything goes to the only pool"),
@@ -157,6 +167,7 @@ impl Section for Config {
         let tenants: Option<Tenants> = r.table("tenants");
         let rate_limits: Vec<RateLimit> = r.list("rate_limits");
         let concurrency_limits: Vec<ConcurrencyLimit> = r.list("concurrency_limits");
+        let drafts: Vec<Draft> = r.list("rules");
         let mut routes: Vec<Route> = r.list("routes");
         let pools: Vec<Pool> = r.named::<Pool>("pools").into_iter().map(|(name, pool)| Pool { name, ..pool }).collect();
         if pools.is_empty() && r.is_set("pools") && r.all_good(&["pools"]) {
@@ -164,6 +175,9 @@ impl Section for Config {
         }
         check_names(r, "rate limit");
         check_names(r, "concurrency limit");
+        check_names(r, "rule");
+        let targets = Targets { rates: &rate_limits, concurrency: &concurrency_limits, pools: &pools };
+        let rules = rules::resolve(r.walk, drafts, &targets);
         let classes: Vec<String> = pools
             .iter()
             .filter_map(|p| p.queue.as_ref())
@@ -186,13 +200,14 @@ impl Section for Config {
             tenants,
             rate_limits,
             concurrency_limits,
+            rules,
             routes,
             pools,
         }
     }
 }
 
-/// Limits are found by their names, so each is unique.
+/// Limits and rules are found by their names, so each is unique.
 fn check_names(r: &mut Reader<'_, '_>, what: &str) {
     let marks: Vec<_> = r.walk.marks.iter().filter(|m| m.what == what && !m.text.is_empty()).cloned().collect();
     for (i, mark) in marks.iter().enumerate() {

@@ -46,6 +46,11 @@ impl EndpointUrl {
         &self.host
     }
 
+    /// What stands in the place of one that could not be read.
+    pub(crate) fn nowhere() -> Self {
+        Self { host: String::new(), port: 80 }
+    }
+
     /// The port, 80 if the URL names none.
     pub fn port(&self) -> u16 {
         self.port
@@ -161,7 +166,7 @@ impl Section for Endpoint {
         if let Some(url) = &url {
             r.mark("url", "url", url.to_string());
         }
-        let url = url.unwrap_or_else(|| EndpointUrl { host: String::new(), port: 80 });
+        let url = url.unwrap_or_else(EndpointUrl::nowhere);
         let weight = r.number("weight");
         let max_in_flight = r.integer_or_none("max_in_flight").and_then(|n| u32::try_from(n).ok());
         let adaptive = match r.switch("adaptive_limit") {

@@ -104,8 +104,14 @@ pub enum Kind {
     Address,
     /// `http://host:port`.
     Url,
+    /// `http://host:port/path`.
+    PageUrl,
     /// The path of an HTTP request, starting with `/`.
     Path,
+    /// A number, a duration (in seconds) or a percentage (0..1): whatever a metric may be compared with.
+    Reading,
+    /// A metric: `p99(tidegate_ttft_seconds{pool="chat"})`.
+    Expression,
     /// Any text, such as the path of a file.
     Text,
     /// HTTP status codes: `200`, `2xx` or `200-399`.
@@ -189,7 +195,12 @@ impl fmt::Display for Kind {
             Self::Bool => f.write_str("true or false"),
             Self::Address => f.write_str("an IP address and a port"),
             Self::Url => f.write_str("http://host:port"),
+            Self::PageUrl => f.write_str("http://host:port/path"),
             Self::Path => f.write_str("a path that starts with /"),
+            Self::Reading => f.write_str("a number, a duration or a percentage"),
+            Self::Expression => {
+                f.write_str("NAME{label=\"value\"}, alone or in one of p50 to p99.9, rate, max, min, avg, sum")
+            }
             Self::Text => f.write_str("text"),
             Self::Statuses => f.write_str("status codes from 100 to 599: 200, 2xx or 200-399"),
             Self::Secret => f.write_str("a secret of at least one character"),

@@ -12,6 +12,7 @@ use tidegate_core::limit::{Quantity, Scope};
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateLimit {
     rule: RuleConfig,
+    period: Duration,
     queue_wait: Option<Duration>,
 }
 
@@ -24,6 +25,11 @@ impl RateLimit {
     /// What core is told of a limit of one pool's own.
     pub fn core_for(&self, pool: &str) -> RuleConfig {
         RuleConfig { name: format!("{pool}.{}", self.rule.name), only: Some(pool.to_owned()), ..self.rule.clone() }
+    }
+
+    /// The time in which the file writes its amount.
+    pub fn period(&self) -> Duration {
+        self.period
     }
 
     /// Of shares: how long a request waits at the head of its tenant's line instead of being refused.
@@ -293,7 +299,8 @@ impl Section for RateLimit {
         check_kind(r, is_shared);
         let queue_wait = plain.max_wait.filter(|_| is_shared);
         let limit_config = if is_shared { LimitConfig::Shares(shared) } else { LimitConfig::Rate(plain) };
-        Self { rule: RuleConfig { name, quantity: limit.quantity, limit: limit_config, only: None }, queue_wait }
+        let rule = RuleConfig { name, quantity: limit.quantity, limit: limit_config, only: None };
+        Self { rule, period: limit.period, queue_wait }
     }
 }
 

@@ -67,6 +67,14 @@ pub(crate) fn number(kind: &Kind, text: &str) -> Result<Option<f64>, Bad> {
     }
 }
 
+/// A number, a duration in seconds, or a percentage as a share.
+pub(crate) fn reading(_: &Kind, text: &str) -> Result<f64, Bad> {
+    if let Ok(number) = units::fraction(text) {
+        return Ok(number);
+    }
+    Ok(units::duration(text)?.as_secs_f64())
+}
+
 /// A whole number, `None` for the kind's word.
 pub(crate) fn integer(kind: &Kind, text: &str) -> Result<Option<u64>, Bad> {
     let Kind::Integer { min, max, word } = *kind else { return wrong() };

@@ -83,12 +83,13 @@ fn kind(kind: &Kind) -> Value {
         Kind::Choice(words) => any(vec![json!({ "enum": words })]),
         Kind::Bool => any(vec![json!({ "type": "boolean" })]),
         Kind::Address => pattern(&format!("({ENVIRONMENT}|:[0-9]+$)")),
-        Kind::Url => pattern(&format!("({ENVIRONMENT}|^http://)")),
+        Kind::Url | Kind::PageUrl => pattern(&format!("({ENVIRONMENT}|^http://)")),
         Kind::Path => pattern(&format!("({ENVIRONMENT}|^/)")),
         Kind::Statuses => {
             any(vec![json!({ "type": "integer", "minimum": 100, "maximum": 599 }), pattern("^[1-5](xx|[0-9]{2})")])
         }
-        Kind::Secret | Kind::Name | Kind::Text => json!({ "type": "string" }),
+        Kind::Reading => json!({ "type": ["number", "string"] }),
+        Kind::Secret | Kind::Name | Kind::Text | Kind::Expression => json!({ "type": "string" }),
         Kind::Rate => pattern(&format!("({ENVIRONMENT}|^[0-9._]+ ?[a-z_]+ ?/ ?[0-9a-z.]+$)")),
         Kind::Globs | Kind::Texts => {
             json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" }, "minItems": 1 }] })
