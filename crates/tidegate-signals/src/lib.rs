@@ -1,4 +1,4 @@
-//! What is polled: active health checks and status pages.
+//! What is polled: active health checks, status pages, and the metrics of auto-tuning rules.
 //!
 //! One task per endpoint and source, each a loop that asks, tells the pool, and waits; so an endpoint never has two questions of the
 //! same kind outstanding, however slow it is. This crate draws no conclusion: thresholds, staleness and degradation are core's.
@@ -9,6 +9,7 @@
 mod check;
 mod client;
 mod dial;
+mod metric;
 mod miss;
 mod pace;
 mod status;
@@ -16,4 +17,5 @@ mod status;
 mod tests;
 mod watch;
 
+pub use metric::{Follow, Reading, Seen, TellSeen, Unread, follow};
 pub use watch::{Clock, Tell, Watch, watch};

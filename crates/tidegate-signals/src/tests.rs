@@ -2,6 +2,7 @@
 
 mod engine;
 
+use crate::metric::{Seen, TellSeen, follow_through};
 use crate::watch::{Clock, Tell, Watch, watch, watch_through};
 use engine::{Engine, Reply};
 use std::sync::Arc;
@@ -296,4 +297,64 @@ async fn real_sockets_names_and_keep_alive() {
     }
     // Only a poll that a busy machine made late costs a connection.
     assert!(engine.connections() <= 1 + missed);
+}
+
+/// The sources of one rule whose `when` is `when`.
+fn source(when: &str) -> tidegate_config::Source {
+    let text = format!(
+        "listeners: [{{ address: 127.0.0.1:0 }}]\nrate_limits: [{{ name: all, limit: 5 requests/s }}]\n\
+         pools: {{ p: {{ endpoints: [{{ url: http://a:1 }}] }} }}\n\
+         rules: [{{ name: r, when: {{ {when}, op: \">\", value: 1 }}, do: {{ set: 5, target: rate_limits.all }} }}]"
+    );
+    Config::parse(&text, "t.yaml", &|_| None).unwrap().0.rules.remove(0).when.source
+}
+
+/// The first `n` things seen, and the head of the first question.
+async fn seen(script: impl Fn(usize) -> Reply + Send + Sync + 'static, when: &str, n: usize) -> (Vec<Seen>, String) {
+    let engine = Engine::new(script);
+    let (sender, mut receiver) = mpsc::unbounded_channel();
+    let tell: TellSeen = Arc::new(move |place, seen| {
+        assert_eq!(place, 0);
+        // The test may be over.
+        let _ = sender.send(seen);
+    });
+    let clock: Clock = Arc::new(|| tidegate_core::time::Instant::ORIGIN);
+    let _follow = follow_through(&engine, [source(when)].iter(), &tell, &clock, 7);
+    let mut all = Vec::new();
+    while all.len() < n {
+        all.push(receiver.recv().await.unwrap());
+    }
+    (all, engine.head(0))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_fails_says_nothing_of_the_metric_and_one_that_lacks_it_does() {
+    let script = |k| match k {
+        0 => Reply::json("# a page\ngpu{i=\"0\"} 7\ngpu{i=\"1\"} 9\n"),
+        1 => Reply::status(500),
+        2 => Reply::Silence,
+        3 => Reply::json("other 1\n"),
+        _ => Reply::Close,
+    };
+    let (seen, head) =
+        seen(script, "metric: max(gpu), scrape: { url: 'http://e:1/m?x=1', every: 1s, timeout: 500ms }", 5).await;
+    assert_eq!(seen[0], Seen::Value(9.0));
+    assert_eq!(seen[1], Seen::Failed("status 500".to_owned()));
+    assert_eq!(seen[2], Seen::Failed("no answer in time".to_owned()));
+    assert_eq!(seen[3], Seen::Missing("no series matches".to_owned()));
+    assert!(matches!(seen[4], Seen::Failed(_)), "{:?}", seen[4]);
+    assert!(head.starts_with("GET /m?x=1 HTTP/1.1"), "{}", head);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_is_asked_the_query_and_its_number_told() {
+    let script = |k| match k {
+        0 => Reply::json(
+            "{\"status\":\"success\",\"data\":{\"resultType\":\"vector\",\"result\":[{\"metric\":{},\"value\":[1,\"0.8\"]}]}}",
+        ),
+        _ => Reply::json("{\"status\":\"error\",\"error\":\"no\"}"),
+    };
+    let (seen, head) = seen(script, "prometheus: { url: 'http://e:1/base', query: 'avg(x) > 0', every: 1s }", 2).await;
+    assert_eq!(seen, [Seen::Value(0.8), Seen::Failed("the server says: no".to_owned())]);
+    assert!(head.starts_with("GET /base/api/v1/query?query=avg%28x%29%20%3E%200 HTTP/1.1"), "{}", head);
 }
