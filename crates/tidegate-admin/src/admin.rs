@@ -2,6 +2,7 @@
 
 use crate::action::{Action, Target};
 use crate::route;
+use crate::rules::RuleBook;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) pools: Vec<Arc<PoolHandle>>,
     pub(crate) governor: Option<Arc<Governor>>,
     pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) rules: Option<Arc<dyn RuleBook>>,
     pub(crate) ready: Ready,
     pub(crate) actions: Vec<Action>,
     /// Actions that are on, as far as this server switched them; at most one entry per action and endpoint.
@@ -92,6 +94,7 @@ impl Admin {
         pools: Vec<Arc<PoolHandle>>,
         governor: Option<Arc<Governor>>,
         telemetry: Arc<Telemetry>,
+        rules: Option<Arc<dyn RuleBook>>,
         ready: Ready,
         actions: Vec<Action>,
     ) -> Result<Self, StartError> {
@@ -104,6 +107,7 @@ impl Admin {
             pools,
             governor,
             telemetry,
+            rules,
             ready,
             actions,
             switched: Mutex::default(),

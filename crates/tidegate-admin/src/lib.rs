@@ -20,9 +20,12 @@ mod policies;
 mod pools;
 mod requests;
 mod route;
+mod rules;
 #[cfg(test)]
 mod tests;
 
 pub use action::{Action, Running, Target};
 pub use admin::{Admin, Ready, StartError};
+pub use metrics::render as metrics_page;
 pub use policies::describe;
+pub use rules::{ChangeView, RuleBook, RuleView};

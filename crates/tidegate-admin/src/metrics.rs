@@ -30,8 +30,8 @@ const ENDPOINT_GAUGES: [EndpointGauge; 10] = [
     (family::DISPATCHED, |_, e| Some(e.dispatched() as f64)),
 ];
 
-/// The whole page.
-pub(crate) fn render(pools: &[Arc<PoolHandle>], telemetry: &Telemetry) -> String {
+/// The page of `/metrics`, in the Prometheus text format.
+pub fn render(pools: &[Arc<PoolHandle>], telemetry: &Telemetry) -> String {
     let mut page = Exposition::default();
     page.family(&family::BUILD);
     page.sample(&family::BUILD, &[env!("CARGO_PKG_VERSION")], 1.0);

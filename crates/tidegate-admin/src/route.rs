@@ -4,7 +4,7 @@ use crate::access;
 use crate::admin::Shared;
 use crate::answer::{Answer, Refusal, json, whole};
 use crate::control::{self, Change};
-use crate::{events, limits, metrics, page, policies, pools, requests};
+use crate::{events, limits, metrics, page, policies, pools, requests, rules};
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use serde_json::json;
@@ -25,6 +25,9 @@ enum Route {
     Events,
     Limits,
     Limit(String),
+    Rules,
+    Rule(String),
+    RevertRule(String),
     Change { pool: String, endpoint: String, change: Change },
 }
 
@@ -46,6 +49,9 @@ impl Route {
             ["api", "events"] => Self::Events,
             ["api", "limits"] => Self::Limits,
             ["api", "limits", name] => Self::Limit(name.to_owned()),
+            ["api", "rules"] => Self::Rules,
+            ["api", "rules", name] => Self::Rule(name.to_owned()),
+            ["api", "rules", name, "revert"] => Self::RevertRule(name.to_owned()),
             ["api", "pools", pool, "endpoints", endpoint, ref verb @ ..] => {
                 let change = match verb {
                     ["drain"] => Change::Drain,
@@ -66,7 +72,7 @@ impl Route {
 
     fn allows(&self, method: &Method) -> bool {
         match self {
-            Self::Change { .. } | Self::Limit(_) => method == Method::POST,
+            Self::Change { .. } | Self::Limit(_) | Self::Rule(_) | Self::RevertRule(_) => method == Method::POST,
             Self::Events => method == Method::GET,
             _ => method == Method::GET || method == Method::HEAD,
         }
@@ -74,7 +80,7 @@ impl Route {
 
     fn allow(&self) -> &'static str {
         match self {
-            Self::Change { .. } | Self::Limit(_) => "POST",
+            Self::Change { .. } | Self::Limit(_) | Self::Rule(_) | Self::RevertRule(_) => "POST",
             Self::Events => "GET",
             _ => "GET, HEAD",
         }
@@ -114,6 +120,16 @@ async fn try_answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Result<
             access::check_change(request.headers())?;
             let new: limits::NewRate = control::read(request, limits::EXAMPLE).await?;
             json(StatusCode::OK, &limits::set(shared, &name, &new)?)
+        }
+        Route::Rules => json(StatusCode::OK, &rules::snapshot(shared)),
+        Route::Rule(name) => {
+            access::check_change(request.headers())?;
+            let wanted: rules::Switch = control::read(request, rules::EXAMPLE).await?;
+            json(StatusCode::OK, &rules::switch(shared, &name, &wanted)?)
+        }
+        Route::RevertRule(name) => {
+            access::check_change(request.headers())?;
+            json(StatusCode::OK, &rules::revert(shared, &name)?)
         }
         Route::Change { pool, endpoint, change } => control::change(shared, &pool, &endpoint, &change, request).await?,
     })

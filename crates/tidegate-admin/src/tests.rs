@@ -4,6 +4,7 @@ mod client;
 
 use crate::action::{Action, Running, Target};
 use crate::admin::{Admin, Ready};
+use crate::rules::{RuleBook, RuleView};
 use client::{Reply, Stream, get, post, send};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -45,11 +46,13 @@ impl Server {
             move || is_ready.load(SeqCst)
         });
         let settings = settings(token);
+        let rules: Option<Arc<dyn RuleBook>> = Some(Arc::new(OneRule::default()));
         let admin = Admin::start(
             &settings,
             gateway.pools().to_vec(),
             Some(Arc::clone(gateway.governor())),
             Arc::clone(&telemetry),
+            rules,
             ready,
             actions,
         )
@@ -67,6 +70,46 @@ impl Server {
 
     async fn post(&self, path: &str, body: &Value) -> Reply {
         post(self.admin.address(), path, &body.to_string()).await
+    }
+}
+
+/// A rule called `shed`, which can be told apart by what was asked of it.
+#[derive(Debug, Default)]
+struct OneRule {
+    is_off: AtomicBool,
+    reverted: AtomicBool,
+}
+
+impl RuleBook for OneRule {
+    fn rules(&self) -> Vec<RuleView> {
+        vec![RuleView {
+            name: "shed".to_owned(),
+            metric: "x".to_owned(),
+            condition: "> 1".to_owned(),
+            target: "rate_limits.all".to_owned(),
+            enabled: !self.is_off.load(SeqCst),
+            dry_run: false,
+            value: None,
+            problem: Some("no series matches".to_owned()),
+            holds_for_s: None,
+            gone_for_s: None,
+            next_change_in_s: None,
+            present: Some(if self.reverted.load(SeqCst) { 100.0 } else { 80.0 }),
+            configured: 100.0,
+            min: 10.0,
+            max: None,
+            changes: Vec::new(),
+        }]
+    }
+
+    fn set_enabled(&self, name: &str, enabled: bool) -> bool {
+        self.is_off.store(!enabled, SeqCst);
+        name == "shed"
+    }
+
+    fn revert(&self, name: &str) -> bool {
+        self.reverted.store(true, SeqCst);
+        name == "shed"
     }
 }
 
@@ -385,8 +428,10 @@ async fn a_port_in_use_names_the_address_and_the_remedy() {
     let server = Server::start(None, Vec::new()).await;
     let taken = tidegate_config::Admin { address: server.admin.address(), token: None };
     let telemetry = Arc::clone(&server.telemetry);
-    let error =
-        Admin::start(&taken, Vec::new(), None, telemetry, Arc::new(|| true), Vec::new()).await.unwrap_err().to_string();
+    let error = Admin::start(&taken, Vec::new(), None, telemetry, None, Arc::new(|| true), Vec::new())
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(error.contains(&taken.address.to_string()) && error.contains("choose another"), "{error}");
 }
 
@@ -399,4 +444,18 @@ async fn stopping_frees_the_port() {
     server.admin.stop().await;
     assert!(stream.ends().await, "followers are let go");
     assert!(tokio::net::TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn rules_are_listed_switched_and_taken_back() {
+    let server = Server::start(None, Vec::new()).await;
+    let rule = server.get("/api/rules").await.json()["rules"][0].clone();
+    assert_eq!((&rule["name"], &rule["present"], &rule["value"]), (&json!("shed"), &json!(80.0), &Value::Null));
+    let off = server.post("/api/rules/shed", &json!({ "enabled": false })).await;
+    assert_eq!((off.status, &off.json()["enabled"]), (200, &json!(false)));
+    let back = server.post("/api/rules/shed/revert", &json!({})).await;
+    assert_eq!((back.status, &back.json()["present"]), (200, &json!(100.0)));
+    assert_eq!(server.post("/api/rules/other/revert", &json!({})).await.status, 404);
+    assert_eq!(server.post("/api/rules/shed", &json!({ "on": 1 })).await.status, 400);
+    assert_eq!(server.get("/api/rules/shed").await.status, 405);
 }

@@ -56,6 +56,7 @@ pub use limits::Limits;
 pub use listener::{Admin, Listener};
 pub use load::{Load, StatusSource};
 pub use log::{Log, LogFormat, LogLevel};
+pub use nearest::nearest;
 pub use policy::Policy;
 pub use pool::Pool;
 pub use problem::{Problem, ProblemKind, Severity};

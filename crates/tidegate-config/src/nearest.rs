@@ -1,7 +1,7 @@
 //! The word that was probably meant.
 
 /// The candidate nearest to `word` by edit distance, if near enough to be a slip of the fingers: a third of its letters, at least two.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word: Vec<char> = word.chars().take(64).map(plain).collect();
     let limit = (word.len() / 3).clamp(2, 4).min(word.len().saturating_sub(1));
     let distances = candidates.into_iter().map(|c| (distance(&word, &c.chars().map(plain).collect::<Vec<_>>()), c));

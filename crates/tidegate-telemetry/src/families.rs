@@ -81,6 +81,8 @@ families! {
         "Requests that ended, by tenant: served, limited (429 and 413), refused (other 4xx), failed.";
     TENANT_TOKENS: Counter "tidegate_tenant_tokens_total", "tokens", &["tenant", "kind"],
         "Tokens of served requests by tenant: prompts as estimated, output as engines told it or events were counted.";
+    RULE_CHANGES: Counter "tidegate_rule_changes_total", "changes", &["rule"],
+        "Changes of a limit by an auto-tuning rule, or by an operator who took one back; dry runs change nothing.";
     POOL_WAITING: Gauge "tidegate_pool_waiting", "requests", POOL,
         "Requests that wait in the queue of the pool.";
     POOL_LIMIT: Gauge "tidegate_pool_limit", "requests", POOL,

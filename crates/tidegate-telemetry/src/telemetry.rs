@@ -2,10 +2,12 @@
 
 use crate::counters::{self, PoolCounters};
 use crate::exposition::Exposition;
+use crate::families::family;
 use crate::recent::{Kept, RECENT_RECORDS, Recent};
 use crate::record::{Record, Sink};
 use crate::tenants::TenantCounters;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate_config::Config;
 use tidegate_core::event::Event;
 
@@ -20,6 +22,8 @@ pub struct Telemetry {
     places: HashMap<String, usize>,
     recent: Recent,
     tenants: TenantCounters,
+    /// Rules of the config, and their changes.
+    rules: Vec<(String, AtomicU64)>,
 }
 
 impl Telemetry {
@@ -30,7 +34,8 @@ impl Telemetry {
         let places = config.pools.iter().enumerate().map(|(k, p)| (p.name.clone(), k)).collect();
         pools.extend(["none", "other"].map(|name| PoolCounters::new(name, std::iter::empty())));
         let tenants = TenantCounters::new(config.tenants.as_ref());
-        Self { pools, places, recent: Recent::new(RECENT_RECORDS), tenants }
+        let rules = config.rules.iter().map(|r| (r.name().to_owned(), AtomicU64::new(0))).collect();
+        Self { pools, places, recent: Recent::new(RECENT_RECORDS), tenants, rules }
     }
 
     /// Counts what a check or a poll of the config's `pool`-th pool told; other events are not counted.
@@ -38,6 +43,13 @@ impl Telemetry {
         // The last two are no pools of the config.
         if let Some(counters) = self.pools[..self.pools.len() - 2].get(pool) {
             counters.on_signal(event);
+        }
+    }
+
+    /// Counts a change by the config's `rule`-th rule.
+    pub fn on_rule_change(&self, rule: usize) {
+        if let Some((_, changes)) = self.rules.get(rule) {
+            changes.fetch_add(1, Relaxed);
         }
     }
 
@@ -55,6 +67,8 @@ impl Telemetry {
     pub fn render(&self, page: &mut Exposition) {
         counters::render(&self.pools, page);
         self.tenants.render(page);
+        page.family(&family::RULE_CHANGES);
+        self.rules.iter().for_each(|(name, n)| page.count(&family::RULE_CHANGES, &[name], n.load(Relaxed)));
     }
 
     fn counters(&self, pool: &str) -> &PoolCounters {

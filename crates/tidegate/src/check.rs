@@ -28,7 +28,12 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (config, problems) = match Config::load(&args.config) {
-        Ok((config, warnings)) => (Some(config), warnings),
+        Ok((config, mut problems)) => {
+            let faulty = crate::rules::problems(&config, &args.config);
+            let config = faulty.is_empty().then_some(config);
+            problems.extend(faulty);
+            (config, problems)
+        }
         Err(problems) => (None, problems),
     };
     let mut out = std::io::stdout().lock();

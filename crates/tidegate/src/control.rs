@@ -1,4 +1,4 @@
-//! The running parts of a gateway process: data plane, signals, telemetry, admin. `serve` and `demo` start the same.
+//! The running parts of a gateway process: data plane, signals, rules, telemetry, admin. `serve` and `demo` start the same.
 //!
 //! Signals and admin run on the caller's runtime, the data plane on threads of its own: a saturated data plane cannot starve its probes.
 
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::rules::Running;
 use tidegate_admin::{Action, Admin};
 use tidegate_config::Config;
 use tidegate_core::event::Event;
@@ -19,6 +20,7 @@ pub(crate) struct Control {
     gateway: Gateway,
     admin: Option<Admin>,
     watches: Vec<Watch>,
+    rules: Option<Running>,
     ready: Arc<AtomicBool>,
 }
 
@@ -32,17 +34,19 @@ impl Control {
         let gateway = Gateway::start(config, Arc::clone(&telemetry) as _)?;
         let ready = Arc::new(AtomicBool::new(true));
         let watches = watch_all(config, &gateway, &telemetry);
+        let rules = Running::start(config, &gateway, &telemetry);
         let is_ready = Arc::clone(&ready);
         let admin = match &config.admin {
             Some(settings) => {
                 let pools = gateway.pools().to_vec();
                 let governor = Some(Arc::clone(gateway.governor()));
+                let book = rules.as_ref().map(Running::book);
                 let ready: tidegate_admin::Ready = Arc::new(move || is_ready.load(Relaxed));
-                Some(Admin::start(settings, pools, governor, telemetry, ready, actions).await?)
+                Some(Admin::start(settings, pools, governor, telemetry, book, ready, actions).await?)
             }
             None => None,
         };
-        Ok(Self { gateway, admin, watches, ready })
+        Ok(Self { gateway, admin, watches, rules, ready })
     }
 
     /// Where requests come in.
@@ -59,6 +63,9 @@ impl Control {
     pub(crate) async fn stop(self, drain: Duration) -> bool {
         self.ready.store(false, Relaxed);
         let all_ended = self.gateway.stop(drain).await;
+        if let Some(rules) = self.rules {
+            rules.stop().await;
+        }
         for watch in self.watches {
             watch.stop().await;
         }

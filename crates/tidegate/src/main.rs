@@ -6,6 +6,7 @@ mod demo;
 mod key;
 mod policies;
 mod replay;
+mod rules;
 mod schema;
 mod serve;
 mod sim;

@@ -26,7 +26,11 @@ pub(crate) struct Args {
 
 /// Runs until a signal.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (config, warnings) = match Config::load(&args.config) {
+    let loaded = Config::load(&args.config).and_then(|(config, warnings)| {
+        let faulty = crate::rules::problems(&config, &args.config);
+        if faulty.is_empty() { Ok((config, warnings)) } else { Err(faulty) }
+    });
+    let (config, warnings) = match loaded {
         Ok(loaded) => loaded,
         Err(problems) => {
             let mut err = std::io::stderr().lock();
