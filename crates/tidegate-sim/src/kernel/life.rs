@@ -45,7 +45,7 @@ impl Kernel<'_> {
     }
 
     /// Asks the pool where the request goes, and sends it there.
-    fn dispatch(&mut self, slot: u32) {
+    pub(super) fn dispatch(&mut self, slot: u32) {
         let a = &mut self.active[slot as usize];
         let request =
             Request { prompt_tokens: Some(a.request.prompt_tokens), attempted: &a.attempted, ..Request::default() };
