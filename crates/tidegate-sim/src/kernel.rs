@@ -270,12 +270,12 @@ impl<'s> Kernel<'s> {
 }
 
 /// Whether the proxy would try another endpoint after this.
-fn is_retryable(verdict: Verdict, trial: bool) -> bool {
-    match verdict {
-        Verdict::Failed(Failure::Connect | Failure::Reset) => true,
-        Verdict::Failed(Failure::Status) => trial,
-        _ => false,
-    }
+fn is_retryable(verdict: Verdict) -> bool {
+    matches!(
+        verdict,
+        Verdict::Failed(Failure::Connect | Failure::Reset | Failure::Malformed | Failure::Status)
+            | Verdict::Throttled { .. }
+    )
 }
 
 #[cfg(test)]
