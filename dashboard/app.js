@@ -199,7 +199,7 @@ function show(endpoint, poolRate, r) {
 
 function render(snapshot) {
   set($("version"), snapshot.version);
-  const total = { rate: 0, inFlight: 0, usable: 0, endpoints: 0 };
+  const total = { rate: 0, inFlight: 0, waiting: 0, usable: 0, endpoints: 0 };
   for (const pool of snapshot.pools) {
     const c = card(pool);
     const poolRate = pool.endpoints.reduce((sum, e) => sum + e.requests_per_s, 0);
@@ -210,16 +210,53 @@ function render(snapshot) {
     c.degraded.hidden = pool.degraded === 0;
     set(c.degraded, `degraded: ${pool.degraded} load signal${pool.degraded === 1 ? "" : "s"} unusable`);
     const keys = pool.affinity_keys ? ` · ${pool.affinity_keys} affinity keys` : "";
-    set(c.facts, `${pool.usable} of ${pool.endpoints.length} usable · ${pool.in_flight} in flight · ${rate(poolRate)} requests/s${keys}`);
+    const limit = pool.limit === null ? "" : ` of ${pool.limit}`;
+    const classes = Object.entries(pool.waiting_by_class || {}).map(([name, n]) => `${name} ${n}`).join(", ");
+    const waiting = pool.waiting ? ` · ${pool.waiting} waiting${classes ? ` (${classes})` : ""}` : "";
+    set(c.facts, `${pool.usable} of ${pool.endpoints.length} usable · ${pool.in_flight}${limit} in flight${waiting} · ${rate(poolRate)} requests/s${keys}`);
     for (const endpoint of pool.endpoints) show(endpoint, poolRate, row(pool, endpoint, c.body, snapshot.actions));
     total.rate += poolRate;
     total.inFlight += pool.in_flight;
+    total.waiting += pool.waiting;
     total.usable += pool.usable;
     total.endpoints += pool.endpoints.length;
   }
   set($("total-rate"), rate(total.rate));
   set($("total-in-flight"), String(total.inFlight));
+  set($("total-waiting"), String(total.waiting));
   set($("total-usable"), `${total.usable} / ${total.endpoints}`);
+}
+
+// A number in at most four digits: 12.3k, 950, 0.5.
+function short(n) {
+  const size = Math.abs(n);
+  if (size >= 9.995e5) return (n / 1e6).toFixed(1) + "M";
+  if (size >= 9995) return (n / 1e3).toFixed(1) + "k";
+  return size >= 99.95 || Number.isInteger(n) ? n.toFixed(0) : n.toFixed(1);
+}
+
+// Balances of limits, the most used first; a limit per tenant may have thousands.
+async function levels() {
+  const answer = await request("/api/limits");
+  if (!answer.ok) return;
+  const { limits } = await answer.json();
+  $("limits").hidden = limits.length === 0;
+  // Places are counted up, balances down.
+  const used = (l) => (l.depth > 0 ? Math.max(0, Math.min(1, l.quantity === null ? l.level / l.depth : 1 - l.level / l.depth)) : 0);
+  limits.sort((a, b) => used(b) - used(a));
+  $("levels").replaceChildren(...limits.slice(0, 20).map((l) => {
+    const text = (value) => el("span", { textContent: value });
+    const fill = el("span", { className: "fill" });
+    fill.style.width = percent(used(l)).replace(" ", "");
+    const left = l.quantity === null ? l.depth - l.level : l.level;
+    return el("tr", {},
+      cell("limit", "", el("code", { textContent: l.name })),
+      cell("of", "", text(l.path.join(" / ") || "everybody")),
+      cell("counts", "", text((l.quantity || "in flight").replace("_", " "))),
+      cell("per second", "n", text(l.rate_per_s > 0 ? short(l.rate_per_s) : "–")),
+      cell("left", "n", text(`${short(left)} of ${short(l.depth)}`)),
+      cell("used", "wide", el("div", { className: "share" }, el("span", { className: "track" }, fill), el("span", { className: "n", textContent: percent(used(l)) }))));
+  }));
 }
 
 async function recent() {
@@ -233,6 +270,7 @@ async function recent() {
     return el("tr", {},
       cell("ended", "", text(new Date(r.ended_unix_s * 1000).toLocaleTimeString())),
       cell("request", "", el("code", { textContent: r.request_id, title: `${r.method} ${r.path}` })),
+      cell("tenant", "", text(r.tenant || "–")),
       cell("endpoint", "url", text(r.endpoint.replace("http://", "") || "–")),
       cell("reason", "", el("code", { textContent: r.reason || "–" })),
       cell("outcome", "", el("span", { className: "pill", textContent: `${r.status} ${r.outcome}`, data: { state } })),
@@ -273,6 +311,7 @@ async function follow() {
     if (events.length) {
       link("good", "live");
       recent().catch(() => {});
+      levels().catch(() => {});
     }
   }
 }

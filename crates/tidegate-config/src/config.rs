@@ -188,7 +188,7 @@ impl Section for Config {
         check_loops(r, &listeners);
         route::check(r, &routes, &pools);
         if let (true, [only]) = (routes.is_empty(), pools.as_slice()) {
-            routes.push(Route { matches: Match::default(), pool: only.name.clone(), class: 0 });
+            routes.push(Route { matches: Match::default(), pool: only.name.clone(), class: 0, priority: None });
         }
         Self {
             listeners,

@@ -18,6 +18,8 @@ pub struct Route {
     pub pool: String,
     /// Its class, by which breakers judge endpoints apart; 0 where nothing is said.
     pub class: u8,
+    /// The priority class of its requests in the pool's queue; `None`: that of the tenant.
+    pub priority: Option<String>,
 }
 
 /// Conditions that must all hold; one that is empty always holds.
@@ -93,6 +95,13 @@ impl Section for Route {
                 example: "chat",
             },
             Key {
+                name: "priority",
+                kind: Kind::Name,
+                absent: Absent::Means("that of the tenant"),
+                summary: "The priority class of its requests in the pool's queue.",
+                example: "interactive",
+            },
+            Key {
                 name: "breaker_class",
                 kind: Kind::Integer { min: 0, max: 7, word: None },
                 absent: Absent::Default("0"),
@@ -104,6 +113,10 @@ impl Section for Route {
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
         let class = u8::try_from(r.integer("breaker_class")).unwrap_or(0);
+        let priority = r.value("priority", scalar::name);
+        if let Some(class) = &priority {
+            r.mark("priority", "priority", class.clone());
+        }
         let problems = r.walk.problems.len();
         let matches: Match = r.table("match").unwrap_or_default();
         let is_whole = r.walk.problems.len() == problems;
@@ -114,7 +127,7 @@ impl Section for Route {
         // A route whose conditions could not be read says nothing about the routes after it.
         let place = r.place();
         r.walk.marks.push(Mark { what: if is_whole { "route" } else { "broken route" }, place, text: String::new() });
-        Self { matches, pool, class }
+        Self { matches, pool, class, priority }
     }
 }
 

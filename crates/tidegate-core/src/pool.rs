@@ -3,6 +3,8 @@
 //! `admit` decides, `on_event` is told, `settle` ends. The usable set is kept current by events, and a heap holds the instants at
 //! which an endpoint changes by time alone, so a decision over ten thousand endpoints looks only at what its policy needs.
 
+mod breakers;
+mod candidates;
 pub mod config;
 mod decision;
 mod gates;
@@ -17,7 +19,7 @@ pub use in_flight::{Dispatch, Prediction, Ticket};
 
 use crate::affinity::{Affinity, Bound};
 use crate::balance::{Cx, Pick, Picker, Usable, registry};
-use crate::breaker::{Ejection, EjectionConfig};
+use crate::breaker::settings::Settings;
 use crate::endpoint::{Endpoints, Gate};
 use crate::event::{Effect, EndpointEvent};
 use crate::explain::Explain;
@@ -30,11 +32,12 @@ use crate::ramp::Ramp;
 use crate::request::Request;
 use crate::retry::RetryBudget;
 use crate::rng::Rng;
-use crate::stats::Quantile;
+use crate::stats::{Quantile, Rate};
 use crate::time::{Duration, Instant, duration_from_secs};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
 use alloc::vec::Vec;
+use breakers::Class;
 use config::{PoolConfig, WarmUpStep};
 use core::cmp::Reverse;
 use tenant_places::TenantPlaces;
@@ -54,8 +57,10 @@ struct Member {
     /// Passed its checks at some time.
     was_healthy: bool,
     health: Health,
-    ejection: Ejection,
+    /// Warm-up, or the way back after failed checks or a drain; breakers have their own.
     ramp: Option<Ramp>,
+    /// Its breaker lets nothing but a trial through, in every class.
+    out: bool,
     not_before: Instant,
     throttled_in_row: u32,
     usable_at: u32,
@@ -66,7 +71,9 @@ struct Member {
 /// Endpoints that can serve the same request, the policy that picks among them, and everything known of both.
 pub struct Pool {
     cfg: PoolConfig,
-    ejection: EjectionConfig,
+    breaker: Settings,
+    /// Breakers by route class; class 0 first.
+    classes: Vec<Class>,
     warm_up: Vec<WarmUpStep>,
     picker: Box<dyn Picker>,
     affinity: Option<Affinity>,
@@ -84,8 +91,12 @@ pub struct Pool {
     panic: bool,
     panic_told: bool,
     checked: bool,
-    ramping: Vec<EndpointId>,
-    out: Vec<EndpointId>,
+    /// Endpoints that a decision may have to leave out: ramped up, reduced, open.
+    special: Vec<EndpointId>,
+    /// Admissions of first attempts.
+    rate: Rate,
+    /// Every endpoint fails alike until then, as far as is known.
+    failing_until: Option<Instant>,
     timers: BinaryHeap<Reverse<(Instant, EndpointId)>>,
     in_flight: InFlight,
     /// Who waits for a place; `None` where a full pool refuses at once.
@@ -99,6 +110,13 @@ pub struct Pool {
     effects: VecDeque<Effect>,
     scratch: Vec<EndpointId>,
     held_back: Vec<EndpointId>,
+    /// Usable endpoints that are open for the class of the current request.
+    barred: usize,
+    /// Connections made up for dispatches whose own is not known yet.
+    connections: u64,
+    /// Who is asked beside a suspect, and whose turn that is.
+    control: Option<EndpointId>,
+    control_turn: usize,
     /// The decision each endpoint was last left out of, and the number of the current one.
     left_out_of: Vec<u64>,
     decision: u64,
@@ -123,7 +141,8 @@ impl Pool {
         let warms_up = cfg.policy.descriptor().warms_up;
         let default_steps = || if warms_up { Vec::new() } else { WarmUpStep::defaults() };
         Self {
-            ejection: EjectionConfig::of(&cfg.breaker),
+            breaker: Settings::of(&cfg.breaker),
+            classes: alloc::vec![Class::new(0)],
             warm_up: cfg.warm_up.clone().unwrap_or_else(default_steps),
             picker,
             affinity: cfg.affinity.map(Affinity::new),
@@ -140,8 +159,9 @@ impl Pool {
             panic: false,
             panic_told: false,
             checked,
-            ramping: Vec::new(),
-            out: Vec::new(),
+            special: Vec::new(),
+            rate: Rate::default(),
+            failing_until: None,
             timers: BinaryHeap::new(),
             in_flight: InFlight::default(),
             queue: cfg.queue.clone().map(FairQueue::new),
@@ -152,6 +172,10 @@ impl Pool {
             effects: VecDeque::new(),
             scratch: Vec::new(),
             held_back: Vec::new(),
+            barred: 0,
+            connections: 0,
+            control: None,
+            control_turn: 0,
             left_out_of: Vec::new(),
             decision: 0,
             recorder: None,
@@ -206,21 +230,23 @@ impl Pool {
 
     /// Finds a place for a request that may have one.
     fn place(&mut self, now: Instant, req: &Request<'_>, mut explain: Option<&mut Explain>) -> Decision {
+        let class = self.class_of(now, req.class);
         if let Some(ex) = explain.as_deref_mut() {
             ex.excluded.extend(self.endpoints.present().filter(|e| e.gate != Gate::Usable).map(|e| (e.id, e.gate)));
         }
-        if let Some(id) = self.trial_for(now, req) {
-            return self.send(now, req, Pick::of(id, "trial"), "probe", true);
+        if let Some(id) = self.trial_for(now, req, class) {
+            return self.send(now, req, Pick::of(id, "trial"), "probe", (class, true));
         }
+        self.leave_out(now, req, class);
         let bound = self.look_up(now, req);
         if let Some(Bound::To(id)) = bound {
-            return self.send(now, req, Pick::of(id, "affinity"), "affinity", false);
+            return self.send(now, req, Pick::of(id, "affinity"), "affinity", (class, false));
         }
         let Some((pick, rule)) = self.pick(now, req, explain) else { return self.refuse(now) };
         if let (Some(affinity), Some(Bound::Free), Some(key)) = (&mut self.affinity, bound, req.affinity_key) {
             affinity.bind(key, pick.endpoint);
         }
-        self.send(now, req, pick, rule, false)
+        self.send(now, req, pick, rule, (class, false))
     }
 
     /// The policy's choice among what can be used, and the name of the rule that chose.
@@ -248,18 +274,26 @@ impl Pool {
     }
 
     fn look_up(&mut self, now: Instant, req: &Request<'_>) -> Option<Bound> {
-        let hold = self.holds_back();
         let (affinity, key) = (self.affinity.as_mut()?, req.affinity_key?);
         // The keys of a returned endpoint come home as its ramp lets them. A new one has only the keys its ramp let in.
-        let waits = |m: &Member| hold && m.ramp.is_some_and(|r| r.is_recovery() && !r.has_token());
+        let warms_up = |i: usize| self.members[i].ramp.is_some_and(|r| !r.is_recovery());
         let usable = |id: EndpointId| {
             let i = id.index();
-            self.endpoints.hot[i].gate == Gate::Usable && !req.attempted.contains(&id) && !waits(&self.members[i])
+            let left_out = self.left_out_of[i] == self.decision;
+            let stays = self.endpoints.hot[i].gate == Gate::Usable && !req.attempted.contains(&id);
+            stays && (!left_out || warms_up(i))
         };
         Some(affinity.look_up(now, key, usable))
     }
 
-    fn send(&mut self, now: Instant, req: &Request<'_>, pick: Pick, rule: &'static str, trial: bool) -> Decision {
+    fn send(
+        &mut self,
+        now: Instant,
+        req: &Request<'_>,
+        pick: Pick,
+        rule: &'static str,
+        (class, trial): (usize, bool),
+    ) -> Decision {
         let id = pick.endpoint;
         let dispatch = Dispatch {
             endpoint: id,
@@ -270,13 +304,11 @@ impl Pool {
             trial,
             tenant: req.tenant,
             beside: (self.in_flight.len() as u32 + 1, self.endpoints.hot[id.index()].in_flight + 1),
+            traced: self.traced(id, req, class),
         };
         self.in_use = true;
         let key = self.in_flight.insert(dispatch);
         let member = &mut self.members[id.index()];
-        if trial {
-            member.ejection.on_trial(&self.ejection, now, key);
-        }
         if let Some(ramp) = &mut member.ramp {
             ramp.on_dispatch();
         }
@@ -289,6 +321,7 @@ impl Pool {
         hot.rate.on_event(now);
         self.endpoints.stats[id.index()].on_dispatch();
         self.log_in_flight(now, id);
+        self.tell_dispatch(now, id, class, key, trial);
         self.picker.on_event(now, id, &EndpointEvent::Dispatched(&dispatch), &self.endpoints);
         self.refresh(now, id);
         Decision::Send { ticket: Ticket { key, endpoint: id, trial }, rule, detail: pick.reason }
@@ -329,11 +362,6 @@ impl Pool {
     /// Whether too few endpoints pass their checks.
     pub fn is_panicking(&self) -> bool {
         self.panic
-    }
-
-    /// The share of its traffic an endpoint may take at `now`, 0..1.
-    pub fn share_at(&self, id: EndpointId, now: Instant) -> f64 {
-        self.members[id.index()].ramp.map_or(1.0, |r| r.share_at(now, &self.warm_up))
     }
 
     /// Moves what happened since the last call into `into`.

@@ -7,7 +7,7 @@ use tidegate_core::event::{Effect, Event};
 use tidegate_core::id::EndpointId;
 use tidegate_core::outcome::Verdict;
 use tidegate_core::pool::Shed;
-use tidegate_core::pool::config::{EndpointConfig, LoadConfig, Panic, WarmUpStep};
+use tidegate_core::pool::config::{EndpointConfig, LoadConfig, Panic, PoolConfig, WarmUpStep};
 use tidegate_core::request::Request;
 
 /// One random change of what an endpoint is worth.
@@ -109,12 +109,20 @@ fn ten_thousand_endpoints() {
 }
 
 #[test]
-fn a_single_endpoint_is_never_ejected() {
+fn a_single_endpoint_is_never_opened_but_fails_fast() {
     for case in cases() {
         let mut rig = Rig::of(&case.cfg, &[Service::Ends(FAILED, 0.001)], 1);
         rig.run(100.0, 2.0);
-        assert!(!rig.is_out(EndpointId(0)) && rig.shed == 0, "{}", case.label);
-        // Nor the last one beside drained and weightless neighbours.
+        assert!(!rig.is_out(EndpointId(0)) && rig.shed > 100, "{}", case.label);
+        // Back as soon as a probe passes.
+        rig.services[0] = Service::Delay(0.01);
+        rig.run(100.0, 0.3);
+        rig.shed = 0;
+        rig.run(100.0, 2.0);
+        assert_eq!(rig.shed, 0, "{}", case.label);
+        // Nor is the last one beside drained and weightless neighbours, whatever its breaker.
+        let mut rig =
+            Rig::of(&PoolConfig { breaker: five_errors(1.0), ..case.cfg }, &[Service::Ends(FAILED, 0.001)], 1);
         for k in 1..3 {
             rig.add(Service::Delay(0.05));
             assert_eq!(rig.sent.len(), k + 1);
@@ -145,7 +153,7 @@ fn at_most_half_are_ejected_when_all_fail() {
 fn too_few_healthy_endpoints_use_all_or_refuse_as_configured() {
     for case in cases() {
         for panic in [Panic::UseAll, Panic::Refuse] {
-            let cfg = tidegate_core::pool::config::PoolConfig { panic, ..case.cfg.clone() };
+            let cfg = PoolConfig { panic, ..case.cfg.clone() };
             let mut rig = Rig::checked(cfg, true, 1);
             for _ in 0..4 {
                 let id = rig.add(Service::Delay(0.05));

@@ -52,6 +52,8 @@ pub(crate) struct Routed {
     pub(crate) name: Arc<str>,
     matches: Match,
     pub(crate) class: u8,
+    /// Place of its priority class in the pool's queue; `None`: that of the tenant.
+    pub(crate) priority: Option<u8>,
     pub(crate) pool: Arc<PoolHandle>,
 }
 
@@ -195,7 +197,9 @@ impl Gateway {
         let named = |name: &str| pools.iter().find(|p| &*p.name == name).map(Arc::clone);
         let routed = |r: &tidegate_config::Route| {
             let pool = named(&r.pool)?;
-            Some(Routed { name: Arc::clone(&pool.name), matches: r.matches.clone(), class: r.class, pool })
+            let class = |name: &String| pool.settings().queue.as_ref()?.class(name);
+            let priority = r.priority.as_ref().and_then(class);
+            Some(Routed { name: Arc::clone(&pool.name), matches: r.matches.clone(), class: r.class, priority, pool })
         };
         let governor = Arc::new(Governor::new(config, clock));
         let shared = Arc::new(Shared {

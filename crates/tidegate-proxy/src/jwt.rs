@@ -149,3 +149,83 @@ async fn fetch(url: &str) -> std::io::Result<Vec<u8>> {
     }
     Ok(answer.split_off(end + 4))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jsonwebtoken::{EncodingKey, Header, encode};
+    use serde_json::json;
+
+    /// A key made for this test, in DER, and its public half as a JWK says it.
+    const PRIVATE: &str =
+        "302e020100300506032b6570042204201eacaf5d028590590b225850024350fa83dc77e1a54d4eba83e6066c31b52af3";
+    const PUBLIC: &str = "Xk_QtJprgGzfcNworq4fJUAIMxtNuUj-r4QvA_1G6cg";
+
+    fn signing() -> EncodingKey {
+        let bytes: Vec<u8> =
+            (0..PRIVATE.len() / 2).map(|k| u8::from_str_radix(&PRIVATE[2 * k..2 * k + 2], 16).unwrap()).collect();
+        EncodingKey::from_ed_der(&bytes)
+    }
+
+    fn verifier(algorithms: &[&str]) -> Verifier {
+        let cfg = Jwt {
+            keys: KeySet::Url { url: String::new(), refresh: Duration::from_secs(60) },
+            algorithms: algorithms.iter().map(|a| (*a).to_owned()).collect(),
+            claim: "tenant".to_owned(),
+            issuer: Some("us".to_owned()),
+            audience: None,
+        };
+        let verifier = Verifier::new(&cfg);
+        let set = json!({ "keys": [{ "kty": "OKP", "crv": "Ed25519", "kid": "k1", "x": PUBLIC, "alg": "EdDSA" }] });
+        verifier.take(set.to_string().as_bytes(), "test");
+        verifier
+    }
+
+    fn token(kid: &str, claims: &Value) -> String {
+        let header = Header { kid: Some(kid.to_owned()), ..Header::new(Algorithm::EdDSA) };
+        encode(&header, claims, &signing()).unwrap()
+    }
+
+    fn claims(expires_in_s: i64) -> Value {
+        json!({ "tenant": "acme", "iss": "us", "exp": unix_now() as i64 + expires_in_s })
+    }
+
+    #[test]
+    fn a_token_names_its_tenant_while_it_is_valid() {
+        let v = verifier(&["EdDSA"]);
+        let good = token("k1", &claims(3600));
+        assert_eq!(v.tenant_of(&good).as_deref(), Ok("acme"));
+        assert_eq!(v.tenant_of(&good).as_deref(), Ok("acme"), "from memory");
+        assert!(v.tenant_of(&token("k1", &claims(-3600))).is_err(), "expired");
+        assert!(v.tenant_of(&token("k2", &claims(3600))).is_err(), "signed with a key that is not in the set");
+        let elsewhere = json!({ "tenant": "acme", "iss": "them", "exp": unix_now() + 3600 });
+        assert!(v.tenant_of(&token("k1", &elsewhere)).is_err(), "from another issuer");
+        let mut forged = good.clone();
+        forged.truncate(good.len() - 6);
+        assert!(v.tenant_of(&format!("{forged}AAAAAA")).is_err(), "another signature");
+    }
+
+    #[test]
+    fn a_token_cannot_choose_its_algorithm() {
+        let v = verifier(&["RS256"]);
+        assert!(v.tenant_of(&token("k1", &claims(3600))).is_err());
+        let none = "eyJhbGciOiJub25lIn0.eyJ0ZW5hbnQiOiJhY21lIn0.";
+        assert!(v.tenant_of(none).is_err() && v.tenant_of("not a token").is_err());
+    }
+
+    #[test]
+    fn keys_that_are_taken_out_of_the_set_end_the_tokens_they_signed() {
+        let v = verifier(&["EdDSA"]);
+        let good = token("k1", &claims(3600));
+        assert!(v.tenant_of(&good).is_ok());
+        let other = json!({ "keys": [{ "kty": "OKP", "crv": "Ed25519", "kid": "k9", "x": PUBLIC, "alg": "EdDSA" }] });
+        v.take(other.to_string().as_bytes(), "test");
+        assert!(v.tenant_of(&good).is_err());
+        v.take(b"{}", "test");
+        v.take(b"not json", "test");
+        assert!(
+            v.tenant_of(&token("k9", &claims(3600))).is_ok(),
+            "a set that cannot be read leaves the old one in use"
+        );
+    }
+}

@@ -158,7 +158,7 @@ async fn answer(
         prompt_tokens,
         tenant: tenant.hash,
         tenant_weight: tenant.weight,
-        priority: governor::priority(&tenant, &pool),
+        priority: routed.priority.unwrap_or_else(|| governor::priority(&tenant, &pool)),
         class: routed.class,
         cost: need.prompt_tokens + need.output_tokens,
         deadline: total.map(|t| open.arrived + t),

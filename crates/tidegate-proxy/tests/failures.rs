@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 async fn a_refused_connection_is_tried_elsewhere() {
     let good = Scripted::answering("good", "fine").await;
     let dead = format!("http://{}", Scripted::refusing().await);
-    let t = Running::with(&[dead, good.url()], "policy: round_robin", "");
+    let t = Running::with(&[dead, good.url()], "policy: round_robin, breaker: classic", "");
     let mut client = t.client().await;
     let mut retried = 0;
     for _ in 0..20 {

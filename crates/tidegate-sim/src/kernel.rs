@@ -5,6 +5,7 @@
 //! choice), so policies are compared on the same weather. An idle hour costs nothing; a request costs a few heap entries.
 
 mod endpoint;
+mod errands;
 mod life;
 mod queue;
 pub mod setup;
@@ -30,6 +31,7 @@ use tidegate_core::time::{Duration, Instant};
 use crate::engine::{Detail, Emission, EngineRequest, RequestId};
 use crate::tally::Tally;
 use endpoint::Endpoint;
+use errands::Probe;
 use queue::{Due, Queue};
 use setup::{Setup, Source};
 use source::Feed;
@@ -101,6 +103,9 @@ pub struct Kernel<'s> {
     route: Rng,
     out: Vec<Emission>,
     effects: Vec<Effect>,
+    /// Probes under way, and places of those that are over.
+    probes: Vec<Probe>,
+    free_probes: Vec<u32>,
     tally: Tally,
     timeline: Option<Timeline>,
 }
@@ -140,6 +145,8 @@ impl<'s> Kernel<'s> {
             route: Rng::stream(seed, ROUTE_STREAM),
             out: Vec::new(),
             effects: Vec::new(),
+            probes: Vec::new(),
+            free_probes: Vec::new(),
             tally: Tally::new(setup.sites.len()),
             timeline: None,
         }
@@ -213,6 +220,7 @@ impl<'s> Kernel<'s> {
             Due::FaultEnds(i) => self.on_fault_end(i),
             Due::Client => self.ask(),
             Due::Deadline(g) => self.on_pool_deadline(g),
+            Due::Probed(place) => self.on_probed(place),
         }
     }
 
@@ -262,12 +270,12 @@ impl<'s> Kernel<'s> {
 }
 
 /// Whether the proxy would try another endpoint after this.
-fn is_retryable(verdict: Verdict, trial: bool) -> bool {
-    match verdict {
-        Verdict::Failed(Failure::Connect | Failure::Reset) => true,
-        Verdict::Failed(Failure::Status) => trial,
-        _ => false,
-    }
+fn is_retryable(verdict: Verdict) -> bool {
+    matches!(
+        verdict,
+        Verdict::Failed(Failure::Connect | Failure::Reset | Failure::Malformed | Failure::Status)
+            | Verdict::Throttled { .. }
+    )
 }
 
 #[cfg(test)]

@@ -16,7 +16,9 @@ mod tenants;
 
 pub use exposition::Exposition;
 pub use families::{Family, FamilyKind, docs, family};
-pub use journal::{JournalError, JournalWriter, Mismatch, Replay, ReplayError, Settings as JournalSettings, replay};
+pub use journal::{
+    Change, JournalError, JournalWriter, Mismatch, Replay, ReplayError, Settings as JournalSettings, What, replay,
+};
 pub use log::{LogError, init as init_log};
 pub use recent::{Kept, RECENT_RECORDS};
 pub use record::{Record, Sink};

@@ -1,7 +1,17 @@
 //! `classic`: the thresholds everybody knows, one endpoint at a time.
+//!
+//! Errors in a row (Envoy, Istio), share of errors or of slow answers in a sliding window (resilience4j, Hystrix). Neutral outcomes count
+//! for nothing, except that a client's fault shows the endpoint alive and ends a row. Where the window holds fewer than `min_requests`,
+//! no rate is judged; the window need not fill (mcp-proxy, issue 220). O(1) per outcome.
 
+mod window;
+
+use super::circuit::Found;
 use super::params::{AFTER_RECOVERY, MAX_EJECTED};
+use super::settings::Settings;
 use crate::descriptor::{Descriptor, Param, ParamKind, Value};
+use crate::time::Instant;
+use window::Window;
 
 /// The description users see.
 pub static DESCRIPTOR: Descriptor = Descriptor {
@@ -96,3 +106,56 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
         AFTER_RECOVERY,
     ],
 };
+
+/// The tests of one endpoint for one route class.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Classic {
+    /// Consecutive errors before the first byte; an answer that begins ends the row.
+    errors: u32,
+    /// Consecutive answers that broke off; only a whole one ends the row, else an engine that cuts every stream stays in.
+    cuts: u32,
+    window: Window,
+}
+
+impl Classic {
+    /// An answer began `took_s` seconds after it was sent.
+    pub(super) fn on_first_byte(&mut self, cfg: &Settings, now: Instant, took_s: f64) -> Found {
+        self.errors = 0;
+        self.window.on_outcome(now, cfg.window, false, took_s > cfg.slow_after_s);
+        self.judge(cfg)
+    }
+
+    /// A request failed; `began`: after its first byte.
+    pub(super) fn on_failure(&mut self, cfg: &Settings, now: Instant, began: bool) -> Found {
+        let row = if began { &mut self.cuts } else { &mut self.errors };
+        *row = row.saturating_add(1);
+        self.window.on_outcome(now, cfg.window, true, false);
+        self.judge(cfg)
+    }
+
+    /// A whole answer, or one that shows the endpoint alive.
+    pub(super) fn on_alive(&mut self) {
+        (self.errors, self.cuts) = (0, 0);
+    }
+
+    /// Forgets: the endpoint opened, or closed again.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn judge(&self, cfg: &Settings) -> Found {
+        let sum = self.window.sum();
+        let over = |part: u32, rate: f64| {
+            rate > 0.0 && sum.requests >= cfg.min_requests && f64::from(part) >= rate * f64::from(sum.requests)
+        };
+        if cfg.consecutive_errors > 0 && self.errors.max(self.cuts) >= cfg.consecutive_errors {
+            Found::Open("errors_in_a_row")
+        } else if over(sum.failed, cfg.error_rate) {
+            Found::Open("error_rate")
+        } else if over(sum.slow, cfg.slow_rate) {
+            Found::Open("slow_rate")
+        } else {
+            Found::Nothing
+        }
+    }
+}

@@ -6,7 +6,6 @@ use crate::endpoint::Gate;
 use crate::id::EndpointId;
 use crate::journal::Entry;
 use crate::queue::FairQueue;
-use crate::request::Request;
 use crate::time::{Duration, Instant};
 use core::cmp::Reverse;
 
@@ -14,10 +13,12 @@ use core::cmp::Reverse;
 pub(super) const NOWHERE: u32 = u32::MAX;
 
 impl Pool {
-    /// The earliest instant at which an endpoint's state changes by time alone.
+    /// The earliest instant at which something changes by time alone, or a probe is due: a shell sleeps until then and calls
+    /// [`Pool::on_deadline`].
     pub fn next_deadline(&self) -> Option<Instant> {
         let endpoint = self.timers.peek().map(|Reverse((at, _))| *at);
-        [endpoint, self.queue.as_ref().and_then(FairQueue::next_deadline)].into_iter().flatten().min()
+        let queue = self.queue.as_ref().and_then(FairQueue::next_deadline);
+        [endpoint, queue, self.failing_until].into_iter().flatten().min()
     }
 
     /// Brings every endpoint whose instant has come up to date. `admit` does so itself; a shell calls it to see the effects in time.
@@ -28,6 +29,7 @@ impl Pool {
     }
 
     pub(super) fn let_pass(&mut self, now: Instant) {
+        self.watch_failing(now);
         while let Some(&Reverse((at, id))) = self.timers.peek() {
             if at > now {
                 break;
@@ -35,6 +37,7 @@ impl Pool {
             self.timers.pop();
             if self.members[id.index()].timer == at {
                 self.members[id.index()].timer = Instant::FAR_FUTURE;
+                self.pass_time(now, id);
                 self.refresh(now, id);
             }
         }
@@ -54,7 +57,6 @@ impl Pool {
                 self.remove_usable(id);
             }
         }
-        self.refresh_ramp(now, id);
         self.watch_degraded(now, id);
         self.schedule(now, id);
     }
@@ -81,10 +83,10 @@ impl Pool {
         if self.checked && member.health.verdict() != Some(true) && !fail_open {
             return Gate::Unhealthy;
         }
-        if member.ejection.is_out() {
+        if member.out {
             return Gate::Open;
         }
-        if self.is_full(now, id) {
+        if self.is_full(id) {
             return Gate::Full;
         }
         let over = |max: f64| self.cfg.load.is_some() && self.endpoints.load_at(id, now).is_some_and(|l| l > max);
@@ -96,9 +98,9 @@ impl Pool {
     }
 
     /// Whether an endpoint has as many requests as `max_in_flight` and its ramp allow.
-    fn is_full(&self, now: Instant, id: EndpointId) -> bool {
+    pub(super) fn is_full(&self, id: EndpointId) -> bool {
         let max = self.max_in_flight(id);
-        let allowed = |max: u32| (libm::ceil(f64::from(max) * self.share_at(id, now)) as u32).max(1);
+        let allowed = |max: u32| (libm::ceil(f64::from(max) * self.ramp_share(id)) as u32).max(1);
         max.is_some_and(|max| self.endpoints.hot[id.index()].in_flight >= allowed(max))
     }
 
@@ -109,23 +111,14 @@ impl Pool {
 
     /// The next instant at which time alone changes this endpoint.
     fn schedule(&mut self, now: Instant, id: EndpointId) {
+        let breakers = self.breakers_change_at(now, id);
         let member = &mut self.members[id.index()];
         let load = if self.cfg.load.is_some() { self.endpoints.loads[id.index()].expires_at() } else { None };
-        let ramp = member.ramp.and_then(|r| r.next_change_at(now, &self.warm_up));
-        let instants = [Some(member.not_before), member.ejection.trial_at(), load, ramp];
+        let instants = [Some(member.not_before), breakers, load];
         let next = instants.into_iter().flatten().filter(|&t| t > now).min();
         if let Some(at) = next.filter(|&at| at < member.timer || member.timer <= now) {
             member.timer = at;
             self.timers.push(Reverse((at, id)));
-        }
-    }
-
-    fn refresh_ramp(&mut self, now: Instant, id: EndpointId) {
-        let member = &mut self.members[id.index()];
-        let done = member.ramp.is_some_and(|r| r.share_at(now, &self.warm_up) >= 1.0);
-        if done || (member.removed && member.ramp.is_some()) {
-            member.ramp = None;
-            self.ramping.retain(|&r| r != id);
         }
     }
 
@@ -183,66 +176,6 @@ impl Pool {
             self.panic = panic;
             self.refresh_all(now);
         }
-    }
-
-    /// Gives held-back endpoints their part of one admission.
-    pub(super) fn fill_ramps(&mut self, now: Instant) {
-        for &id in &self.ramping {
-            let fair = self.endpoints.hot[id.index()].weight / self.usable_weight.max(f64::MIN_POSITIVE);
-            if let Some(ramp) = &mut self.members[id.index()].ramp {
-                let share = ramp.share_at(now, &self.warm_up);
-                ramp.on_admission(share, fair.min(1.0));
-            }
-        }
-    }
-
-    /// Whether ramps hold anybody back: not when every usable endpoint is being ramped up, as somebody must serve.
-    pub(super) fn holds_back(&self) -> bool {
-        let ramping = self.ramping.iter().filter(|id| self.endpoints.hot[id.index()].gate == Gate::Usable).count();
-        ramping > 0 && ramping < self.usable.len()
-    }
-
-    /// Finds the endpoints the policy may pick for `req`: usable ones without those it was sent to already and those their ramp holds
-    /// back. Where no endpoint is usable but some are only cooling down, those: their answer is better than ours. False: all of
-    /// `usable`, so that the common case copies nothing; true: those now in `scratch`.
-    pub(super) fn fill_candidates(&mut self, req: &Request<'_>) -> bool {
-        self.scratch.clear();
-        self.held_back.clear();
-        self.decision += 1;
-        let hold = self.holds_back();
-        if self.usable.is_empty() {
-            let cooling = self.endpoints.hot.iter().filter(|e| e.gate == Gate::CoolingDown).map(|e| e.id);
-            if self.gates[Gate::CoolingDown as usize] > 0 {
-                self.scratch.extend(cooling.filter(|id| !req.attempted.contains(id)));
-            }
-        } else if hold || !req.attempted.is_empty() || self.waiting_weight > 0.0 {
-            for &id in &self.usable {
-                let waits = hold && self.members[id.index()].ramp.is_some_and(|r| !r.has_token());
-                let waits = waits || self.is_over_share(req, id);
-                let to = if waits || req.attempted.contains(&id) { &mut self.held_back } else { &mut self.scratch };
-                to.push(id);
-            }
-            if self.scratch.is_empty() {
-                self.scratch.extend(self.held_back.iter().filter(|id| !req.attempted.contains(id)));
-                self.held_back.retain(|id| req.attempted.contains(id));
-            }
-        } else {
-            return false;
-        }
-        self.held_back.iter().chain(req.attempted).for_each(|id| self.left_out_of[id.index()] = self.decision);
-        true
-    }
-
-    /// An ejected endpoint whose time has come gets this request as its trial.
-    pub(super) fn trial_for(&mut self, now: Instant, req: &Request<'_>) -> Option<EndpointId> {
-        let ready = |id: &EndpointId| {
-            self.endpoints.hot[id.index()].gate == Gate::Open
-                && self.members[id.index()].ejection.trial_at().is_some_and(|at| at <= now)
-                && self.members[id.index()].not_before <= now
-                && !self.is_full(now, *id)
-                && !req.attempted.contains(id)
-        };
-        self.out.iter().copied().find(ready)
     }
 
     /// The refusal that names what would have to change.

@@ -40,12 +40,29 @@ pub struct Dispatch {
     pub work: f64,
     /// What the policy predicted.
     pub predicted: Prediction,
-    /// Whether it is the trial of an ejected endpoint.
+    /// Whether it is the trial of an endpoint whose breaker is half-open.
     pub trial: bool,
     /// Hash of the tenant who asks.
     pub tenant: u64,
     /// Requests in flight when it was sent, itself included: of the pool, and of its endpoint.
     pub beside: (u32, u32),
+    /// What its breaker has to know of it.
+    pub(crate) traced: Traced,
+}
+
+/// What a breaker has to know of a dispatch.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Traced {
+    /// Place of its route class.
+    pub(crate) class: u8,
+    /// Its upstream connection; one of its own until the shell says so.
+    pub(crate) connection: u64,
+    /// Generation of the breaker at dispatch.
+    pub(crate) generation: u32,
+    /// Turn among those that wait at the endpoint.
+    pub(crate) turn: u64,
+    /// The last two endpoints where the request has failed.
+    pub(crate) failed_at: [Option<EndpointId>; 2],
 }
 
 /// The right to settle one dispatch. Not `Clone`, and consumed by [`super::Pool::settle`]: settling twice does not compile.
@@ -68,7 +85,7 @@ impl Ticket {
         self.endpoint
     }
 
-    /// Whether the request is the trial of an ejected endpoint: then any failure before the first byte is retried elsewhere.
+    /// Whether the request is the trial of a half-open endpoint: then any failure before the first byte is retried elsewhere.
     pub fn is_trial(&self) -> bool {
         self.trial
     }

@@ -3,7 +3,7 @@
 use super::config::EndpointConfig;
 use super::gates::NOWHERE;
 use super::{Member, Pool};
-use crate::breaker::Ejection;
+use crate::breaker::circuit::Circuit;
 use crate::endpoint::{Endpoint, EndpointStats, Gate};
 use crate::event::EndpointEvent;
 use crate::hash::hash_bytes;
@@ -18,7 +18,7 @@ use crate::time::{Duration, Instant};
 impl Pool {
     /// Takes an endpoint in. It warms up if the pool is already in use; the endpoints a pool starts with hold nobody back.
     pub fn add(&mut self, now: Instant, cfg: EndpointConfig) -> EndpointId {
-        let id = self.vacant.pop().unwrap_or(EndpointId(self.members.len() as u32));
+        let id = self.slot_for(&cfg.name);
         self.record(now, &Entry::Added(id, &cfg));
         let per_request = self.cfg.load.and_then(|l| l.per_request);
         let first_guess = cfg.max_in_flight.map_or(0.01, |m| 1.0 / f64::from(m.max(1)));
@@ -38,8 +38,8 @@ impl Pool {
             cold,
             was_healthy: false,
             health: Health::default(),
-            ejection: Ejection::default(),
             ramp: None,
+            out: false,
             not_before: Instant::ORIGIN,
             throttled_in_row: 0,
             usable_at: NOWHERE,
@@ -53,8 +53,14 @@ impl Pool {
             self.endpoints.loads.push(load);
             self.endpoints.names.push(cfg.name);
             self.left_out_of.push(0);
+            self.classes.iter_mut().for_each(|c| c.circuits.push(Circuit::new(&self.breaker)));
             self.gates[Gate::Vacant as usize] += 1;
         } else {
+            let replaced = self.endpoints.names[id.index()] == cfg.name;
+            for class in &mut self.classes {
+                let circuit = &mut class.circuits[id.index()];
+                if replaced { circuit.on_replaced() } else { *circuit = Circuit::new(&self.breaker) }
+            }
             self.members[id.index()] = member;
             self.endpoints.hot[id.index()] = hot;
             self.endpoints.stats[id.index()] = stats;
@@ -70,12 +76,20 @@ impl Pool {
         id
     }
 
+    /// A vacant slot, preferably one where an endpoint of this name was: what is known of its speed holds for its successor.
+    fn slot_for(&mut self, name: &str) -> EndpointId {
+        let same = self.vacant.iter().position(|id| self.endpoints.names[id.index()] == name);
+        match same.or(self.vacant.len().checked_sub(1)) {
+            Some(place) => self.vacant.swap_remove(place),
+            None => EndpointId(self.members.len() as u32),
+        }
+    }
+
     /// Takes an endpoint out for good: no new request, and its slot is free once the last one ended.
     pub fn remove(&mut self, now: Instant, id: EndpointId) {
         let Some(member) = self.members.get_mut(id.index()).filter(|m| !m.removed) else { return };
         member.removed = true;
         self.record(now, &Entry::Removed(id));
-        self.out.retain(|&o| o != id);
         self.refresh(now, id);
         self.watch_panic(now);
         self.vacate(now, id);
@@ -97,26 +111,26 @@ impl Pool {
     /// Starts the warm-up of a new endpoint.
     pub(super) fn start_warm_up(&mut self, now: Instant, id: EndpointId) {
         if !self.warm_up.is_empty() {
-            self.start_ramp(id, Ramp::WarmUp { since: now, tokens: 0.0 });
+            let pace = self.classes[0].circuits[id.index()].pace();
+            self.start_ramp(now, id, Ramp::steps(now, &self.warm_up, pace));
         }
     }
 
     /// Ramps a returned endpoint up. One that was still warming up starts its warm-up again, else an outage would be a short cut.
     pub(super) fn start_recovery(&mut self, now: Instant, id: EndpointId) {
         let start = self.rng.unit();
+        let circuit = &self.classes[0].circuits[id.index()];
         if self.members[id.index()].ramp.is_some_and(|r| !r.is_recovery()) {
             self.start_warm_up(now, id);
-        } else {
-            let first_byte_s = self.endpoints.stats[id.index()].first_bytes.mean();
-            self.start_ramp(id, Ramp::recovery(now, first_byte_s, start));
+        } else if !circuit.is_out() {
+            let ramp = Ramp::doubling(now, circuit.pace(), circuit.median_s(), start);
+            self.start_ramp(now, id, ramp);
         }
         self.picker.on_event(now, id, &EndpointEvent::Returned, &self.endpoints);
     }
 
-    fn start_ramp(&mut self, id: EndpointId, ramp: Ramp) {
+    fn start_ramp(&mut self, now: Instant, id: EndpointId, ramp: Ramp) {
         self.members[id.index()].ramp = Some(ramp);
-        if !self.ramping.contains(&id) {
-            self.ramping.push(id);
-        }
+        self.watch_breakers(now, id);
     }
 }

@@ -1,7 +1,6 @@
 //! What a pool is told: ends of requests, checks, reports, operators' wishes.
 
 use super::{Dispatch, Pool, Ticket};
-use crate::breaker::Level;
 use crate::endpoint::Gate;
 use crate::event::{Effect, EndpointEvent, Event};
 use crate::id::{EndpointId, RequestKey};
@@ -43,10 +42,7 @@ impl Pool {
         self.endpoints.stats[id.index()].on_end(now, &outcome, took_s, dispatch.first_byte_at.is_some());
         self.picker.on_event(now, id, &EndpointEvent::Ended(&dispatch, outcome, took_s), &self.endpoints);
         self.cool_down(now, id, outcome.verdict);
-        let may_eject = self.may_eject(id);
-        let member = &mut self.members[id.index()];
-        let change = member.ejection.on_end(&self.ejection, now, key, outcome.verdict, may_eject);
-        self.on_ejection(now, id, change);
+        self.tell_end(now, key, &dispatch, outcome.verdict, took_s);
         self.refresh(now, id);
         self.vacate(now, id);
     }
@@ -60,8 +56,8 @@ impl Pool {
         }
         match event {
             Event::FirstByte(key) => self.on_first_byte(now, key),
-            // Nothing is asked for or learned from them here: consecutive errors need neither.
-            Event::Connected { .. } | Event::Probed { .. } => {}
+            Event::Connected { key, connection } => self.on_connected(key, connection),
+            Event::Probed { endpoint, probe, passed } => self.on_probed(now, endpoint, probe, passed),
             Event::Progress { endpoint, tokens } => self.on_progress(now, endpoint, tokens),
             Event::Checked { endpoint, passed } => self.on_check(now, endpoint, passed),
             Event::LoadReported { endpoint, report } => self.on_report(now, endpoint, &report),
@@ -84,17 +80,16 @@ impl Pool {
             self.first_bytes.on_sample(ttft_s, quantile);
         }
         self.picker.on_event(now, id, &EndpointEvent::FirstByte(&dispatch, ttft_s), &self.endpoints);
-        let change = self.members[id.index()].ejection.on_first_byte(dispatch.trial);
-        self.on_ejection(now, id, change);
-        if change.is_some() {
-            self.refresh(now, id);
-        }
+        self.tell_first_byte(now, key, &dispatch, ttft_s);
     }
 
     fn on_progress(&mut self, now: Instant, id: EndpointId, tokens: u64) {
         let (stream_s, elapsed_s) = self.endpoints.stats[id.index()].on_progress(now);
         let event = EndpointEvent::Progress { tokens, stream_s, elapsed: duration_from_secs(elapsed_s) };
         self.picker.on_event(now, id, &event, &self.endpoints);
+        if tokens > 0 {
+            self.tell_tokens(now, id);
+        }
     }
 
     fn on_check(&mut self, now: Instant, id: EndpointId, passed: bool) {
@@ -105,8 +100,9 @@ impl Pool {
             return;
         };
         if healthy {
-            member.ejection.on_healthy(now);
-            if core::mem::replace(&mut member.was_healthy, true) {
+            let was_healthy = core::mem::replace(&mut member.was_healthy, true);
+            self.tell_healthy(now, id);
+            if was_healthy {
                 self.start_recovery(now, id);
             } else if cold && self.in_use {
                 // New until it first passes: an engine that was still loading its model has not been here before.
@@ -169,42 +165,6 @@ impl Pool {
             Verdict::Success => member.throttled_in_row = 0,
             _ => {}
         }
-    }
-
-    /// Whether `id` may be ejected: the last one in rotation never, and otherwise at least `1 - max_ejected` of those that are in rotation
-    /// or ejected stay.
-    fn may_eject(&self, id: EndpointId) -> bool {
-        let gate = |id: EndpointId| self.endpoints.hot[id.index()].gate;
-        let in_rotation = [Gate::Usable, Gate::Full, Gate::Overloaded, Gate::CoolingDown];
-        if !in_rotation.contains(&gate(id)) {
-            return false;
-        }
-        let staying: u32 = in_rotation.iter().map(|&g| self.count(g)).sum();
-        let out = self.out.iter().filter(|&&id| matches!(gate(id), Gate::Open | Gate::Unhealthy)).count() as u32;
-        let must_stay = libm::ceil((1.0 - self.ejection.max_ejected) * f64::from(staying + out)).max(1.0);
-        f64::from(staying - 1) >= must_stay
-    }
-
-    fn on_ejection(&mut self, now: Instant, id: EndpointId, change: Option<crate::breaker::Change>) {
-        match change {
-            Some(crate::breaker::Change::Ejected(_)) if !self.out.contains(&id) => {
-                self.out.push(id);
-                let (from, to) = (Level::Full, Level::Open);
-                self.push_effect(Effect::Breaker { endpoint: id, class: 0, from, to, why: "errors_in_a_row" });
-            }
-            Some(crate::breaker::Change::Returned) => {
-                self.out.retain(|&o| o != id);
-                self.start_recovery(now, id);
-                let (from, to) = (Level::Open, Level::Full);
-                self.push_effect(Effect::Breaker { endpoint: id, class: 0, from, to, why: "trial_passed" });
-            }
-            Some(crate::breaker::Change::Ejected(_)) | None => {}
-        }
-    }
-
-    /// The level of an endpoint's breaker for a route class.
-    pub fn level(&self, id: EndpointId, _class: u8) -> Level {
-        if self.members[id.index()].ejection.is_out() { Level::Open } else { Level::Full }
     }
 
     /// The verdict of an endpoint's active checks, `None` before the first.

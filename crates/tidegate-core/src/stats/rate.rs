@@ -18,6 +18,14 @@ impl Rate {
         self.rank = Some(libm::log(self.value) + self.updated.as_secs_f64());
     }
 
+    /// One event happened; the rank, which costs a logarithm, is not kept.
+    pub fn count(&mut self, now: Instant) {
+        let x = now.secs_since(self.updated);
+        let fade = if x < 0.01 { 1.0 - x * (1.0 - 0.5 * x) } else { libm::exp(-x) };
+        self.value = self.value * fade + 1.0;
+        self.updated = self.updated.max(now);
+    }
+
     /// Orders rates, at whatever time, without an exponential: all fade alike, so `ln(value) + time of the last event` says which is
     /// higher. Lowest for one that saw no event.
     pub fn rank(&self) -> f64 {

@@ -6,7 +6,7 @@ use tidegate_core::balance::registry;
 use tidegate_core::descriptor::{Params, Value};
 use tidegate_core::endpoint::Gate;
 use tidegate_core::event::{Effect, Event};
-use tidegate_core::id::EndpointId;
+use tidegate_core::id::{EndpointId, ProbeId};
 use tidegate_core::load::LoadReport;
 use tidegate_core::outcome::{Failure, Outcome, Verdict};
 use tidegate_core::pool::config::{EndpointConfig, LoadConfig, PoolConfig, WarmUpStep};
@@ -129,6 +129,9 @@ pub(crate) struct Rig {
     pub(crate) last_detail: &'static str,
     free_at: Vec<Instant>,
     due: BTreeMap<(Instant, u64), (Ticket, Instant)>,
+    /// Probes under way, with what comes of them.
+    probes: BTreeMap<(Instant, u64), (EndpointId, ProbeId)>,
+    seen: Vec<Effect>,
     number: u64,
     report_every: Option<Duration>,
     next_report: Instant,
@@ -153,6 +156,8 @@ impl Rig {
             last_detail: "",
             free_at: Vec::new(),
             due: BTreeMap::new(),
+            probes: BTreeMap::new(),
+            seen: Vec::new(),
             number: 0,
             report_every,
             next_report: at(1.0),
@@ -231,7 +236,15 @@ impl Rig {
     /// Lets everything happen that is due up to `until`.
     pub(crate) fn advance(&mut self, until: Instant) {
         loop {
+            self.take_effects();
             let next_end = self.due.first_key_value().map(|(&(at, _), _)| at).filter(|&at| at <= until);
+            let probe = self.probes.first_key_value().map(|(&(at, _), _)| at);
+            let timer = self.pool.next_deadline().into_iter().chain(probe).min().filter(|&at| at <= until);
+            if let Some(at) = timer.filter(|at| next_end.is_none_or(|end| *at <= end)) {
+                self.now = self.now.max(at);
+                self.pass_time();
+                continue;
+            }
             let report = self.report_every.map(|_| self.next_report).filter(|&at| at <= until);
             match (next_end, report) {
                 (end, Some(at)) if end.is_none_or(|e| at <= e) => {
@@ -244,6 +257,31 @@ impl Rig {
             }
         }
         self.now = self.now.max(until);
+    }
+
+    /// Probes are sent, everything else is kept for the test.
+    fn take_effects(&mut self) {
+        let mut effects = Vec::new();
+        self.pool.drain_effects(&mut effects);
+        for effect in effects {
+            if let Effect::Probe { endpoint, probe, timeout } = effect {
+                self.number += 1;
+                let hangs = self.services[endpoint.index()] == Service::Hangs;
+                let takes = if hangs { timeout } else { secs(0.001) };
+                self.probes.insert((self.now + takes, self.number), (endpoint, probe));
+            }
+            self.seen.push(effect);
+        }
+    }
+
+    /// Answers probes and lets the pool see its deadline.
+    fn pass_time(&mut self) {
+        while let Some(entry) = self.probes.first_entry().filter(|e| e.key().0 <= self.now) {
+            let (endpoint, probe) = entry.remove();
+            let down = matches!(self.services[endpoint.index()], Service::Ends(Verdict::Failed(_), _) | Service::Hangs);
+            self.pool.on_event(self.now, Event::Probed { endpoint, probe, passed: !down });
+        }
+        self.pool.on_deadline(self.now);
     }
 
     fn end_first(&mut self, end: Instant) {
@@ -301,7 +339,8 @@ impl Rig {
     /// Ends whatever ends by itself, and then what hangs.
     pub(crate) fn drain(&mut self) {
         self.report_every = None;
-        self.advance(Instant::FAR_FUTURE - secs(1.0));
+        // Long enough for everything that ends, and for the timers of a pool that nobody asks any more.
+        self.advance(self.now + secs(1000.0));
         while let Some((_, (ticket, _))) = self.due.pop_first() {
             self.pool.settle(self.now, ticket, Outcome::new(Verdict::Cancelled));
         }
@@ -328,9 +367,8 @@ impl Rig {
     }
 
     pub(crate) fn effects(&mut self) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        self.pool.drain_effects(&mut effects);
-        effects
+        self.take_effects();
+        std::mem::take(&mut self.seen)
     }
 
     /// Forgets the counts so far and returns them.

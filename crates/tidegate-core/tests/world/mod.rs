@@ -3,11 +3,12 @@
 
 use crate::driver::{FAILED, at, breaker, cases, secs};
 use proptest::prelude::*;
+use tidegate_core::breaker::Level;
 use tidegate_core::descriptor::Value;
 use tidegate_core::endpoint::Gate;
-use tidegate_core::event::Event;
+use tidegate_core::event::{Effect, Event};
 use tidegate_core::explain::Explain;
-use tidegate_core::id::EndpointId;
+use tidegate_core::id::{EndpointId, ProbeId};
 use tidegate_core::load::LoadReport;
 use tidegate_core::outcome::{Failure, Outcome, Verdict};
 use tidegate_core::pool::config::{AffinityConfig, EndpointConfig, LoadConfig, Panic, PoolConfig, WarmUpStep};
@@ -24,6 +25,8 @@ pub(crate) enum Op {
     FirstByte(u32),
     Settle(u32, Verdict),
     Late(u32),
+    Connected(u32, u64),
+    Probed(u32, bool),
     Progress(u32, u64),
     Check(u32, bool),
     Report { endpoint: u32, load: Option<f64>, time_s: Option<f64>, used: Option<f64>, age_ms: i32 },
@@ -66,6 +69,8 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         6 => any::<u32>().prop_map(Op::FirstByte),
         14 => (any::<u32>(), verdict()).prop_map(|(k, v)| Op::Settle(k, v)),
         1 => any::<u32>().prop_map(Op::Late),
+        2 => (any::<u32>(), 0u64..4).prop_map(|(k, c)| Op::Connected(k, c)),
+        4 => (any::<u32>(), any::<bool>()).prop_map(|(k, p)| Op::Probed(k, p)),
         2 => (any::<u32>(), 0u64..500).prop_map(|(k, n)| Op::Progress(k, n)),
         3 => (any::<u32>(), any::<bool>()).prop_map(|(k, p)| Op::Check(k, p)),
         4 => (any::<u32>(), prop::option::of(number()), prop::option::of(number()), prop::option::of(number()), -500i32..4000)
@@ -89,13 +94,14 @@ pub(crate) struct World {
     present: Vec<EndpointId>,
     max: Vec<Option<u32>>,
     stepped_back: bool,
+    probes: Vec<(EndpointId, ProbeId)>,
 }
 
 impl World {
     pub(crate) fn new(cfg: PoolConfig, checked: bool) -> Self {
         let pool = Pool::new(cfg, checked, 1);
         let (out, ended, present, max) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { pool, now: at(100.0), out, ended, present, max, stepped_back: false }
+        Self { pool, now: at(100.0), out, ended, present, max, stepped_back: false, probes: Vec::new() }
     }
 
     fn endpoint(&self, k: u32) -> Option<EndpointId> {
@@ -134,6 +140,11 @@ impl World {
                 assert!(!still_out, "a key names one dispatch for ever");
                 self.pool.on_event(self.now, Event::FirstByte(key));
             }
+            Op::Connected(k, connection) if !self.out.is_empty() => {
+                let key = self.out[k as usize % self.out.len()].key();
+                self.pool.on_event(self.now, Event::Connected { key, connection });
+            }
+            Op::Probed(k, passed) => self.answer(k, passed),
             Op::Progress(k, tokens) => event(self, k, &|endpoint| Event::Progress { endpoint, tokens }),
             Op::Check(k, passed) => event(self, k, &|endpoint| Event::Checked { endpoint, passed }),
             Op::Missed(k) => event(self, k, &Event::LoadMissed),
@@ -156,8 +167,31 @@ impl World {
                     self.pool.on_deadline(self.now);
                 }
             }
-            Op::FirstByte(_) | Op::Settle(..) | Op::Late(_) => {}
+            Op::FirstByte(_) | Op::Settle(..) | Op::Late(_) | Op::Connected(..) => {}
         }
+    }
+
+    /// Takes down the probes that were asked for. Some are never answered.
+    fn take_probes(&mut self) {
+        let mut effects = Vec::new();
+        self.pool.drain_effects(&mut effects);
+        assert!(effects.len() <= 1024);
+        self.probes.extend(effects.iter().filter_map(|e| match e {
+            Effect::Probe { endpoint, probe, .. } => Some((*endpoint, *probe)),
+            _ => None,
+        }));
+        let many = self.probes.len().saturating_sub(64);
+        self.probes.drain(..many);
+    }
+
+    /// Answers one of the probes that are out, and sometimes one that nobody asked for.
+    fn answer(&mut self, k: u32, passed: bool) {
+        self.take_probes();
+        let (endpoint, probe) = match self.probes.len() {
+            0 => (EndpointId(k % 8), ProbeId(u64::from(k) << 33)),
+            n => self.probes.swap_remove(k as usize % n),
+        };
+        self.pool.on_event(self.now, Event::Probed { endpoint, probe, passed });
     }
 
     pub(crate) fn add(&mut self, weight: f64, max_in_flight: Option<u32>) {
@@ -245,15 +279,18 @@ impl World {
         while let Some(next) = self.pool.next_deadline() {
             self.now = self.now.max(next);
             self.pool.on_deadline(self.now);
+            self.take_probes();
+            while !self.probes.is_empty() {
+                self.answer(0, true);
+            }
             turns += 1;
             assert!(turns < 5_000, "timers must drain");
         }
         self.check();
-        let mut effects = Vec::new();
-        self.pool.drain_effects(&mut effects);
-        assert!(effects.len() <= 1024);
         for id in std::mem::take(&mut self.present) {
-            assert_eq!(self.pool.share_at(id, self.now), 1.0, "every ramp ends");
+            // One that is half-open waits for the next request, and there is none.
+            let waits = self.pool.level(id, 0) == Level::HalfOpen && self.pool.share_at(id, self.now) == 0.0;
+            assert!(waits || self.pool.share_at(id, self.now) == 1.0, "every ramp ends");
             self.pool.remove(self.now, id);
         }
         assert_eq!(self.pool.count(Gate::Vacant) as usize, self.pool.endpoints().hot.len());

@@ -45,7 +45,7 @@ impl Kernel<'_> {
     }
 
     /// Asks the pool where the request goes, and sends it there.
-    fn dispatch(&mut self, slot: u32) {
+    pub(super) fn dispatch(&mut self, slot: u32) {
         let a = &mut self.active[slot as usize];
         let request =
             Request { prompt_tokens: Some(a.request.prompt_tokens), attempted: &a.attempted, ..Request::default() };
@@ -213,7 +213,7 @@ impl Kernel<'_> {
     pub(super) fn end(&mut self, slot: u32) {
         let a = &mut self.active[slot as usize];
         let Some(ticket) = a.ticket.take() else { return };
-        let retry = a.first_at.is_none() && is_retryable(a.verdict, ticket.is_trial());
+        let retry = a.first_at.is_none() && is_retryable(a.verdict);
         let outcome = Outcome { verdict: a.verdict, output_tokens: a.tokens };
         let gateway = a.gateway;
         self.gateways[gateway as usize].pool.settle(self.now, ticket, outcome);

@@ -37,6 +37,8 @@ pub(super) enum Due {
     FaultEnds(u32),
     /// A pool changes by time alone.
     Deadline(u32),
+    /// A probe of a gateway is answered; the place where it is kept.
+    Probed(u32),
     /// A client of a closed loop asks.
     Client,
 }

@@ -23,13 +23,19 @@ impl Kernel<'_> {
         }
         let g = &mut self.gateways[gateway as usize];
         let next = g.pool.next_deadline();
-        if next.is_some() && next != g.deadline {
+        // A later one is found when the earlier has come.
+        if next.is_some_and(|at| g.deadline.is_none_or(|then| at < then)) {
             g.deadline = next;
             self.queue.push(next.unwrap_or(now).max(now), Due::Deadline(gateway));
         }
     }
 
     fn carry_out(&mut self, gateway: u32, effect: Effect) {
+        match effect {
+            Effect::Probe { endpoint, probe, timeout } => return self.probe(gateway, endpoint, probe, timeout),
+            Effect::Redispatch(key) => return self.redispatch(gateway, key),
+            _ => {}
+        }
         let g = &mut self.gateways[gateway as usize];
         if let Effect::Turn(id) = effect
             && let Some(slot) = g.waiting.remove(&id)

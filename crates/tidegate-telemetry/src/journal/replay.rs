@@ -1,5 +1,6 @@
 //! Taking every decision of a journal again.
 
+use super::changes::{Change, Watch};
 use super::line::{Answer, Input, Line};
 use super::settings::{Adaptive, Settings};
 use std::collections::HashMap;
@@ -27,6 +28,8 @@ pub struct Replay {
     pub covers_s: f64,
     /// Whether the last line was cut off in writing; it is left out.
     pub cut: bool,
+    /// What breakers did, and when endpoints had their full share again, in order.
+    pub changes: Vec<Change>,
 }
 
 /// A decision that came out otherwise.
@@ -78,7 +81,9 @@ pub fn replay(journal: impl BufRead) -> Result<Replay, ReplayError> {
         .ok_or_else(|| wrong(1, "not the first line of a journal: the file is empty".to_owned()))?;
     let pool = Pool::new(settings.core().map_err(|m| wrong(1, m))?, settings.checked, settings.seed);
     let mut again = Again { pool, tickets: HashMap::new(), waiters: HashMap::new(), decisions: 0 };
-    let mut result = Replay { settings, inputs: 0, decisions: 0, mismatch: None, covers_s: 0.0, cut: false };
+    let mut watch = Watch::default();
+    let mut result =
+        Replay { settings, inputs: 0, decisions: 0, mismatch: None, covers_s: 0.0, cut: false, changes: Vec::new() };
     let mut began = None;
     while lines.advance()?.is_some() {
         let n = lines.read;
@@ -95,6 +100,7 @@ pub fn replay(journal: impl BufRead) -> Result<Replay, ReplayError> {
         result.inputs += 1;
         result.mismatch = again.feed(n, now, line.input).map_err(|m| wrong(n, m))?;
         result.decisions = again.decisions;
+        watch.look(result.covers_s, now, &mut again.pool, &mut result.changes);
         if result.mismatch.is_some() {
             break;
         }

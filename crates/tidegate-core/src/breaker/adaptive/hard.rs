@@ -1,0 +1,177 @@
+//! The hard test: does this endpoint answer almost nobody?
+//!
+//! A cumulative sum over outcomes, `+max(0.05, ln(0.7 / p_h))` per failure and `ln(0.3 / (1 - p))` per success, so that at a background of
+//! 2 % rates above about a quarter grow and those below fade. The sum alone is fast and wrong, as failures come in clumps; what makes it
+//! right is what may be added (old news, clumps, stale requests) and what must hold besides before it trips (time, causes, peers).
+//! notes: breaker, section 3.2.
+
+use super::causes::Causes;
+use super::cusum::Cusum;
+use crate::breaker::peers::Peers;
+use crate::time::{Duration, Instant};
+
+/// Threshold in nats, `ln 1e5`, when the newest probe failed as well.
+pub(super) const H_PROBED: f64 = 11.5;
+/// Threshold without a probe's word.
+pub(super) const H: f64 = 18.0;
+/// The sum goes no higher than a threshold and this.
+const ABOVE: f64 = 4.0;
+/// A stale failure counts at most this often.
+const STALE_EVERY: Duration = Duration::from_millis(250);
+/// Distance to the peers from which a rate of failures is this endpoint's own, 0..1.
+const DISTANCE: f64 = 0.2;
+/// Rate of the peers from which the pool fails and not an endpoint.
+const POOL_FAILS: f64 = 0.4;
+
+/// A failure as the tests see it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Failed {
+    pub(super) sent_at: Instant,
+    pub(super) connection: u64,
+    pub(super) tenant: u64,
+}
+
+/// What the test says at a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trip {
+    /// Not now.
+    No,
+    /// Everything holds.
+    Yes,
+    /// Everything holds but that the others do better.
+    PoolFails,
+}
+
+/// From the failure with which the sum leaves 0 until it is 0 again.
+#[derive(Clone, Copy, Debug)]
+struct Episode {
+    began: Instant,
+    fresh: u32,
+    /// When a stale failure last counted.
+    stale_at: Option<Instant>,
+    /// Since when the sum is over half of either threshold, the lower first.
+    hot: [Option<Instant>; 2],
+    causes: Causes,
+}
+
+/// The test.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Hard {
+    sum: Cusum,
+    episode: Option<Episode>,
+}
+
+impl Hard {
+    /// The sum at `now`.
+    pub(super) fn at(&self, now: Instant) -> f64 {
+        self.sum.at(now)
+    }
+
+    /// Whether an episode is under way.
+    pub(super) fn is_suspicious(&self) -> bool {
+        self.episode.is_some()
+    }
+
+    /// Whether a request sent then tells something of the episode.
+    fn is_fresh(&self, sent_at: Instant) -> bool {
+        self.episode.is_none_or(|e| sent_at >= e.began)
+    }
+
+    /// A failure that is no old news. Whether it counts, for the soft test as well.
+    pub(super) fn on_failure(&mut self, now: Instant, failed: &Failed, expected: f64) -> Option<f64> {
+        self.end_if_over(now);
+        let first = self.episode.is_none();
+        let fresh = !first && self.is_fresh(failed.sent_at);
+        let none = [None; 2];
+        let began = Episode { began: now, fresh: 0, stale_at: None, hot: none, causes: Causes::default() };
+        let episode = self.episode.get_or_insert(began);
+        if fresh {
+            episode.fresh += 1;
+        } else if episode.stale_at.is_some_and(|at| now.since(at) < STALE_EVERY) {
+            return None;
+        } else {
+            episode.stale_at = Some(now);
+        }
+        episode.causes.on_failure(failed.connection, failed.tenant);
+        let step = libm::log(0.7 / expected).max(0.05);
+        self.sum.add(now, step, H + ABOVE);
+        self.watch_heat(now);
+        Some(step)
+    }
+
+    /// A success. Whether it counts, for the soft test as well. `own`: the rate of failures ever.
+    pub(super) fn on_success(&mut self, now: Instant, sent_at: Instant, tenant: u64, own: f64) -> bool {
+        if self.episode.is_none() {
+            return true;
+        }
+        if !self.is_fresh(sent_at) {
+            return false;
+        }
+        if let Some(episode) = &mut self.episode {
+            episode.causes.on_success(tenant);
+        }
+        let p = (1.5 * own).clamp(0.02, 0.45);
+        self.sum.add(now, libm::log(0.3 / (1.0 - p)), H + ABOVE);
+        self.watch_heat(now);
+        self.end_if_over(now);
+        true
+    }
+
+    /// Takes a step back, already faded.
+    pub(super) fn take_back(&mut self, now: Instant, step: f64) {
+        self.sum.add(now, -step, H + ABOVE);
+        if let Some(episode) = &mut self.episode {
+            episode.fresh = episode.fresh.saturating_sub(1);
+        }
+        self.watch_heat(now);
+        self.end_if_over(now);
+    }
+
+    fn watch_heat(&mut self, now: Instant) {
+        let Some(episode) = &mut self.episode else { return };
+        let s = self.sum.at(now);
+        for (hot, h) in episode.hot.iter_mut().zip([H_PROBED, H]) {
+            *hot = if s < h / 2.0 { None } else { hot.or(Some(now)) };
+        }
+    }
+
+    /// Ends an episode whose sum faded away.
+    pub(super) fn end_if_over(&mut self, now: Instant) {
+        if self.episode.is_some() && self.sum.at(now) == 0.0 {
+            self.episode = None;
+        }
+    }
+
+    /// Whether to trip, asked at a failure. `probed`: the newest probe failed; `share`: own failures lately.
+    pub(super) fn trips(&self, now: Instant, probed: bool, share: f64, peers: &Peers, median_s: f64) -> Trip {
+        let Some(episode) = &self.episode else { return Trip::No };
+        let (h, t, hot) = match probed {
+            true => (H_PROBED, 0.25, episode.hot[0]),
+            false => (H, (2.0 * median_s).clamp(0.5, 2.0), episode.hot[1]),
+        };
+        let s = self.sum.at(now);
+        let long = now.secs_since(episode.began) >= 5.0 && s >= h + 2.0;
+        let holds = s >= h
+            && hot.is_some_and(|since| now.secs_since(since) >= t)
+            && (episode.fresh >= 2 || long)
+            && episode.causes.are_many();
+        match holds {
+            false => Trip::No,
+            true if share > peers.failed + DISTANCE && peers.failed < POOL_FAILS => Trip::Yes,
+            true => Trip::PoolFails,
+        }
+    }
+
+    /// Closed again: half the evidence re-opens.
+    pub(super) fn on_closed(&mut self, now: Instant) {
+        self.sum.reset(now, H / 2.0);
+        let none = [None; 2];
+        self.episode =
+            Some(Episode { began: now, fresh: 0, stale_at: Some(now), hot: none, causes: Causes::default() });
+    }
+
+    /// Forgets.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
