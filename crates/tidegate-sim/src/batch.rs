@@ -7,9 +7,8 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 
-use crate::kernel::Kernel;
 use crate::scenario::{Cell, Row};
-use crate::tally::Tally;
+use crate::tally::{PartyTally, Tally};
 use crate::workload::Latency;
 
 /// What is kept of one run.
@@ -44,6 +43,8 @@ pub struct Runs {
     pub total: Latency,
     /// Times to first token of all seeds; for quantiles only.
     pub ttft: Latency,
+    /// What the tenants got, over all seeds.
+    pub parties: Vec<PartyTally>,
 }
 
 /// Seeds `first .. first + count`.
@@ -78,7 +79,7 @@ pub fn run(
                     let job = next.fetch_add(1, Relaxed);
                     let (cell, row) = (job / per_cell, job % per_cell / per_row);
                     let (Some(cell), Some(row)) = (cells.get(cell), rows.get(row)) else { break };
-                    let tally = Kernel::new(&cell.setup, &row.pool, seeds.first + (job % per_row) as u64).run();
+                    let tally = row.kernel(&cell.setup, seeds.first + (job % per_row) as u64).run();
                     if done.send((job, tally)).is_err() {
                         break;
                     }
@@ -91,10 +92,21 @@ pub fn run(
             let runs = &mut results[job / per_cell][job % per_cell / per_row];
             runs.total.merge(&tally.total);
             runs.ttft.merge(&tally.ttft);
+            runs.add_parties(&tally.parties);
             runs.seeds[job % per_row] = Measured::of(&tally);
         }
     });
     results
+}
+
+impl Runs {
+    fn add_parties(&mut self, parties: &[PartyTally]) {
+        if self.parties.is_empty() {
+            self.parties = parties.to_vec();
+        } else {
+            self.parties.iter_mut().zip(parties).for_each(|(all, one)| all.merge(one));
+        }
+    }
 }
 
 impl Measured {

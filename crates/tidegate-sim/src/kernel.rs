@@ -4,8 +4,11 @@
 //! the first byte, tell progress every 0.5 s, settle once. Three streams of the seed are kept apart (engines' background, arrivals,
 //! choice), so policies are compared on the same weather. An idle hour costs nothing; a request costs a few heap entries.
 
+mod admission;
+mod crowd;
 mod endpoint;
 mod errands;
+pub mod governance;
 mod life;
 mod queue;
 pub mod setup;
@@ -20,6 +23,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use tidegate_core::event::{Effect, Event};
 use tidegate_core::id::EndpointId;
+use tidegate_core::limit::Reservation;
 use tidegate_core::load::LoadReport;
 use tidegate_core::outcome::{Failure, Verdict};
 use tidegate_core::pool::config::{EndpointConfig, PoolConfig};
@@ -30,8 +34,10 @@ use tidegate_core::time::{Duration, Instant};
 
 use crate::engine::{Detail, Emission, EngineRequest, RequestId};
 use crate::tally::Tally;
+use admission::{Governor, Tenant};
 use endpoint::Endpoint;
 use errands::Probe;
+use governance::Governance;
 use queue::{Due, Queue};
 use setup::{Setup, Source};
 use source::Feed;
@@ -68,6 +74,11 @@ struct Active {
     id: Option<RequestId>,
     first_at: Option<Instant>,
     tokens: u32,
+    /// The place of its tenant, and what it holds of the limits.
+    tenant: u32,
+    held: Option<Reservation>,
+    /// Dispatches so far.
+    tries: u32,
     /// Breaks off after so many tokens.
     cut_at: Option<u32>,
     /// How the dispatch under way ends, once that is known.
@@ -97,7 +108,10 @@ pub struct Kernel<'s> {
     free: Vec<u32>,
     live: usize,
     feed: Feed,
-    next: Option<(Instant, EngineRequest)>,
+    next: Option<(Instant, EngineRequest, u32)>,
+    tenants: Vec<Tenant>,
+    /// One per gateway; none where nothing is limited.
+    governors: Vec<Governor>,
     last_arrival: Instant,
     rounds: Option<Rounds>,
     route: Rng,
@@ -140,6 +154,8 @@ impl<'s> Kernel<'s> {
             live: 0,
             feed: Feed::new(&setup.source, seed),
             next: None,
+            tenants: Tenant::all(&setup.source),
+            governors: Vec::new(),
             last_arrival: Instant::ORIGIN,
             rounds: None,
             route: Rng::stream(seed, ROUTE_STREAM),
@@ -147,9 +163,16 @@ impl<'s> Kernel<'s> {
             effects: Vec::new(),
             probes: Vec::new(),
             free_probes: Vec::new(),
-            tally: Tally::new(setup.sites.len()),
+            tally: Tally::of(setup),
             timeline: None,
         }
+    }
+
+    /// The same run under limits, as a gateway has them in front of its pools.
+    pub fn governed(mut self, governance: &Governance) -> Self {
+        self.governors = self.gateways.iter().map(|_| Governor::new(governance)).collect();
+        self.tenants.iter_mut().for_each(|t| t.come_under(governance));
+        self
     }
 
     /// Runs to the end.
@@ -164,11 +187,11 @@ impl<'s> Kernel<'s> {
         loop {
             let due = self.queue.next_at();
             match self.next {
-                Some((at, request)) if due.is_none_or(|d| at < d) => {
+                Some((at, request, tenant)) if due.is_none_or(|d| at < d) => {
                     self.now = at;
                     self.last_arrival = at;
                     self.next = self.feed.next(at, self.setup.stream);
-                    self.arrive(request);
+                    self.arrive(request, tenant);
                 }
                 None if self.live == 0 && self.rounds.is_none() => break,
                 None if self.now > self.last_arrival + PATIENCE => break,
@@ -221,6 +244,8 @@ impl<'s> Kernel<'s> {
             Due::Client => self.ask(),
             Due::Deadline(g) => self.on_pool_deadline(g),
             Due::Probed(place) => self.on_probed(place),
+            Due::Enter(slot) => self.dispatch(slot),
+            Due::Shares(g) => self.on_shares(g),
         }
     }
 
@@ -244,7 +269,7 @@ impl<'s> Kernel<'s> {
         r.to_ask -= 1;
         let request = source::request(r.tokens, self.setup.stream);
         self.last_arrival = self.now;
-        self.arrive(request);
+        self.arrive(request, source::NOBODY);
     }
 
     /// A request of the closed loop ended; one that was refused lets its client wait a moment.

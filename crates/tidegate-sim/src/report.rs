@@ -27,8 +27,31 @@ pub struct Report {
     pub paired: Vec<Paired>,
     /// Rounds of a closed loop.
     pub rounds: Vec<RoundLine>,
+    /// What tenants got: a line per row and tenant.
+    pub tenants: Vec<TenantLine>,
     /// Whether the load is of streams.
     pub stream: bool,
+}
+
+/// What a tenant, or several alike together, got in one row, over all seeds.
+#[derive(Clone, Debug)]
+pub struct TenantLine {
+    /// The row's label.
+    pub row: String,
+    /// The tenant's name.
+    pub tenant: String,
+    /// How many tenants these are.
+    pub tenants: u32,
+    /// Requests.
+    pub requests: u64,
+    /// Share of them with a whole answer.
+    pub success: f64,
+    /// Of whole answers, seconds.
+    pub p50_s: Option<f64>,
+    /// 99 % quantile.
+    pub p99_s: Option<f64>,
+    /// Share refused before any engine saw them.
+    pub refused: f64,
 }
 
 /// What one policy did.
@@ -125,6 +148,7 @@ pub fn report(cell: &Cell, rows: &[Row], runs: &[Runs]) -> Report {
         lines,
         paired: pairs(rows, runs),
         rounds,
+        tenants: rows.iter().zip(runs).flat_map(|(row, r)| tenant_lines(&row.label, r)).collect(),
         stream,
     }
 }
@@ -148,6 +172,19 @@ fn line(label: &str, runs: &Runs, stream: bool) -> Line {
         shares: (0..endpoints).map(|i| share(i).mean.unwrap_or(0.0)).collect(),
         retries: seeds.iter().map(|m| m.retries).sum(),
     }
+}
+
+fn tenant_lines<'r>(label: &'r str, runs: &'r Runs) -> impl Iterator<Item = TenantLine> + 'r {
+    runs.parties.iter().map(move |p| TenantLine {
+        row: label.to_owned(),
+        tenant: p.name.clone(),
+        tenants: p.tenants,
+        requests: p.requests,
+        success: p.succeeded as f64 / p.requests.max(1) as f64,
+        p50_s: p.total.quantile_s(0.5),
+        p99_s: p.total.quantile_s(0.99),
+        refused: p.refused as f64 / p.requests.max(1) as f64,
+    })
 }
 
 fn round_lines(label: &str, runs: &Runs, ideal_s: Option<f64>) -> Vec<RoundLine> {

@@ -4,10 +4,12 @@
 //! is data until [`Scenario::cells`] resolves it: traces are read by a function the caller passes, so this crate opens no file.
 
 pub mod fleet;
+pub mod governance;
 mod names;
 pub mod outage;
 pub mod pool;
 mod resolve;
+mod tenants;
 pub mod workload;
 
 use std::time::Duration;
@@ -17,6 +19,7 @@ use tidegate_config::{Absent, Key, Kind, Problem, Reader, Section, Table, docs_o
 use crate::kernel::setup::{Goal, Probes};
 use crate::study::Study;
 use fleet::Engines;
+use governance::Governed;
 use outage::Planned;
 use pool::{Contender, PoolSettings};
 use workload::Workload;
@@ -42,6 +45,7 @@ pub struct Scenario {
     goal: Goal,
     faults: Vec<Planned>,
     policies: Vec<Contender>,
+    governance: Vec<Governed>,
     variants: Vec<Variant>,
     /// A study in place of engines.
     pub study: Option<Study>,
@@ -203,6 +207,13 @@ const KEYS: &[Key] = &[
         example: "[{ policy: adaptive }]",
     },
     Key {
+        name: "governance",
+        kind: Kind::List(Governed::TABLE),
+        absent: Absent::Means("no limits, no queue"),
+        summary: "Ways to govern that are compared, under every policy; without `policies`, under the default one.",
+        example: "[{ name: ours, max_in_flight: 32, queue: {} }]",
+    },
+    Key {
         name: "variants",
         kind: Kind::List(Variant::TABLE),
         absent: Absent::Means("one run"),
@@ -236,6 +247,7 @@ impl Section for Scenario {
             goal: r.table_or_default("goal"),
             faults: r.list("faults"),
             policies: r.list("policies"),
+            governance: r.list("governance"),
             variants: r.list("variants"),
             study: r.table("study"),
         };

@@ -2,6 +2,7 @@
 
 use tidegate_core::time::Instant;
 
+use crate::kernel::setup::{Setup, Source};
 use crate::workload::Latency;
 
 /// Counts and times of one run: one policy, one seed.
@@ -27,12 +28,57 @@ pub struct Tally {
     pub rounds: Vec<f64>,
     /// When the last request ended.
     pub ended: Instant,
+    /// What the tenants of a load by tenants got, in its order.
+    pub parties: Vec<PartyTally>,
+}
+
+/// What one tenant got, or several alike together.
+#[derive(Clone, Debug, Default)]
+pub struct PartyTally {
+    /// Its name.
+    pub name: String,
+    /// How many tenants these are.
+    pub tenants: u32,
+    /// Requests that ended.
+    pub requests: u64,
+    /// Of these, with a whole answer.
+    pub succeeded: u64,
+    /// Of these, refused by a limit or the pool before any engine saw them.
+    pub refused: u64,
+    /// From arrival to end, of whole answers.
+    pub total: Latency,
+}
+
+impl PartyTally {
+    /// Adds all of another run.
+    pub fn merge(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.succeeded += other.succeeded;
+        self.refused += other.refused;
+        self.total.merge(&other.total);
+    }
 }
 
 impl Tally {
     /// An empty tally for `sites` endpoints.
     pub fn new(sites: usize) -> Self {
         Self { dispatched: vec![0; sites], ..Self::default() }
+    }
+
+    /// An empty tally for a run of `setup`.
+    pub fn of(setup: &Setup) -> Self {
+        let parties = match &setup.source {
+            Source::Tenants { parties, .. } => {
+                let party = |p: &crate::kernel::setup::Party| PartyTally {
+                    name: p.name.clone(),
+                    tenants: p.count,
+                    ..PartyTally::default()
+                };
+                parties.iter().map(party).collect()
+            }
+            _ => Vec::new(),
+        };
+        Self { parties, ..Self::new(setup.sites.len()) }
     }
 
     /// Share of requests with a whole answer, 0..1.

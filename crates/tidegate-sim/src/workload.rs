@@ -1,6 +1,7 @@
 //! What users ask of engines: when requests come, how long they are, and how to sum up what they got.
 
 pub mod arrivals;
+mod burst;
 pub mod latency;
 pub mod lengths;
 pub mod request_log;
@@ -8,6 +9,7 @@ pub mod synthetic;
 pub mod trace;
 
 pub use arrivals::Arrivals;
+pub use burst::Burst;
 pub use latency::Latency;
 pub use lengths::LogNormal;
 pub use trace::{Trace, TraceRequest};

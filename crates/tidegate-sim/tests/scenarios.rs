@@ -17,6 +17,9 @@ const ALL: [&str; 7] =
 /// Scenarios that are studies, each with tests of its own.
 const STUDIES: [&str; 1] = ["tenants"];
 
+/// Scenarios that compare ways to govern, each with tests of its own.
+const GOVERNED: [&str; 2] = ["promotion-day", "retry-storm"];
+
 fn file(place: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/")).join(place)
 }
@@ -78,6 +81,9 @@ fn golden(name: &str, found: &str) {
     if std::env::var_os("TIDEGATE_WRITE_GOLDEN").is_some() {
         std::fs::write(&path, found).unwrap();
     }
+    for name in GOVERNED {
+        assert!(parse(name, &text(name)).rows().iter().all(|r| r.governance.is_some()), "{name}");
+    }
     let kept = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(kept == found, "{name} moved; see the head of this file.\nkept:\n{kept}\nfound:\n{found}");
 }
@@ -94,7 +100,7 @@ fn every_scenario_reads() {
         assert!(parse(name, &text(name)).study.is_some(), "{name}");
     }
     let kept = std::fs::read_dir(file("../../scenarios")).unwrap().count();
-    assert_eq!(kept, ALL.len() + STUDIES.len(), "a scenario that this test does not know");
+    assert_eq!(kept, ALL.len() + STUDIES.len() + GOVERNED.len(), "a scenario that this test does not know");
 }
 
 /// notes, scenarios: `adaptive` beats both textbook rows on both axes, in all three settings. The margins at 64 seeds are in

@@ -11,7 +11,6 @@ use serde_json::json;
 use tidegate::engine::clock::Clock;
 use tidegate_config::Problem;
 use tidegate_sim::batch::{self, Seeds};
-use tidegate_sim::kernel::Kernel;
 use tidegate_sim::report::{Report, report, report_json};
 use tidegate_sim::scenario::{Cell, Row, Scenario, Unread};
 
@@ -138,9 +137,8 @@ fn write_page(
     runs: &[Vec<batch::Runs>],
     reports: &[Report],
 ) -> anyhow::Result<String> {
-    let timelines = |cell: &Cell| {
-        rows.iter().map(|row| Kernel::new(&cell.setup, &row.pool, seeds.first).run_with_timeline()).collect()
-    };
+    let timelines =
+        |cell: &Cell| rows.iter().map(|row| row.kernel(&cell.setup, seeds.first).run_with_timeline()).collect();
     let chapters = cells.iter().zip(runs).zip(reports).map(|((cell, runs), report)| html::Chapter {
         report,
         runs,

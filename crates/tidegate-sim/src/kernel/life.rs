@@ -14,7 +14,7 @@ use crate::fault::FaultKind;
 
 impl Kernel<'_> {
     /// A request arrives at one of the gateways.
-    pub(super) fn arrive(&mut self, request: EngineRequest) {
+    pub(super) fn arrive(&mut self, request: EngineRequest, tenant: u32) {
         let gateway = if self.gateways.len() > 1 { self.route.below(self.gateways.len()) as u32 } else { 0 };
         let active = Active {
             arrived: self.now,
@@ -26,6 +26,9 @@ impl Kernel<'_> {
             id: None,
             first_at: None,
             tokens: 0,
+            tenant,
+            held: None,
+            tries: 0,
             cut_at: None,
             verdict: Verdict::Success,
             attempted: Vec::new(),
@@ -41,14 +44,18 @@ impl Kernel<'_> {
             }
         };
         self.live += 1;
-        self.dispatch(slot);
+        self.govern(slot);
     }
 
     /// Asks the pool where the request goes, and sends it there.
     pub(super) fn dispatch(&mut self, slot: u32) {
         let a = &mut self.active[slot as usize];
-        let request =
+        let known =
             Request { prompt_tokens: Some(a.request.prompt_tokens), attempted: &a.attempted, ..Request::default() };
+        let request = match self.tenants.get(a.tenant as usize) {
+            Some(tenant) => tenant.request(known, &a.request),
+            None => known,
+        };
         let decision = self.gateways[a.gateway as usize].pool.admit(self.now, &request, None);
         let gateway = a.gateway;
         self.decided(slot, decision);
@@ -67,7 +74,7 @@ impl Kernel<'_> {
             }
             Decision::Shed { .. } => {
                 // A retry that finds no place ends as its last attempt did.
-                if a.attempted.is_empty() {
+                if a.tries == 0 {
                     a.verdict = Verdict::Failed(Failure::Status);
                     self.tally.shed += 1;
                 }
@@ -76,7 +83,8 @@ impl Kernel<'_> {
         };
         a.site = ticket.endpoint().index() as u32;
         a.ticket = Some(ticket);
-        self.tally.retries += u64::from(!a.attempted.is_empty());
+        self.tally.retries += u64::from(a.tries > 0);
+        a.tries += 1;
         self.tally.dispatched[a.site as usize] += 1;
         self.after_network(slot, Due::Reach(slot));
     }
@@ -206,6 +214,7 @@ impl Kernel<'_> {
         a.first_at = Some(self.now);
         let Some(key) = a.ticket.as_ref().map(tidegate_core::pool::Ticket::key) else { return };
         let gateway = a.gateway;
+        self.on_begun(slot);
         self.tell(gateway, Event::FirstByte(key));
     }
 
@@ -219,7 +228,11 @@ impl Kernel<'_> {
         self.gateways[gateway as usize].pool.settle(self.now, ticket, outcome);
         self.after_pool(gateway);
         let a = &mut self.active[slot as usize];
-        if retry {
+        let naive = self.governors.get(gateway as usize).and_then(|g| g.naive_attempts);
+        if let Some(attempts) = naive.filter(|_| retry) {
+            // As if it were new: no budget is asked, and no endpoint left out.
+            if a.tries < attempts { self.dispatch(slot) } else { self.finish(slot) }
+        } else if retry {
             a.attempted.push(EndpointId(a.site));
             self.dispatch(slot);
         } else {
@@ -228,7 +241,8 @@ impl Kernel<'_> {
     }
 
     /// The request is over.
-    fn finish(&mut self, slot: u32) {
+    pub(super) fn finish(&mut self, slot: u32) {
+        self.leave(slot);
         let a = &self.active[slot as usize];
         let ok = a.verdict == Verdict::Success;
         self.tally.requests += 1;
@@ -237,10 +251,19 @@ impl Kernel<'_> {
             self.tally.succeeded += 1;
             let total_s = self.now.secs_since(a.arrived);
             self.tally.total.record(total_s);
+            if let Some(party) = self.party(slot) {
+                self.tally.parties[party].total.record(total_s);
+            }
             if let Some(first) = a.first_at {
                 self.tally.ttft.record(first.secs_since(a.arrived));
                 self.tally.good += u64::from(self.is_good(a.arrived, first, a.tokens));
             }
+        }
+        let (a, party) = (&self.active[slot as usize], self.party(slot));
+        if let Some(party) = party.and_then(|p| self.tally.parties.get_mut(p)) {
+            party.requests += 1;
+            party.succeeded += u64::from(ok);
+            party.refused += u64::from(!ok && a.tries == 0);
         }
         self.free.push(slot);
         self.live -= 1;

@@ -39,6 +39,10 @@ pub(super) enum Due {
     Deadline(u32),
     /// A probe of a gateway is answered; the place where it is kept.
     Probed(u32),
+    /// A request that a limit spaced out may enter.
+    Enter(u32),
+    /// Shares of a gateway change, and those in line for them ask again.
+    Shares(u32),
     /// A client of a closed loop asks.
     Client,
 }

@@ -6,7 +6,7 @@ use tidegate_core::time::Duration;
 
 use crate::engine::EngineSpec;
 use crate::fault::Fault;
-use crate::workload::Arrivals;
+use crate::workload::{Arrivals, Burst};
 
 /// One endpoint.
 #[derive(Clone, Debug)]
@@ -55,8 +55,42 @@ pub enum Source {
         /// Prompt and answer, tokens.
         tokens: (u32, u32),
     },
+    /// Tenants, each with arrivals of its own, for a time.
+    Tenants {
+        /// The tenants.
+        parties: Arc<[Party]>,
+        /// How long requests come.
+        length: Duration,
+    },
     /// Recorded requests, in order of time.
     Trace(Arc<[Shot]>),
+}
+
+/// One tenant, or several alike.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Party {
+    /// Its name; several are `NAME-1`, `NAME-2`, ...
+    pub name: String,
+    /// How many, at least 1.
+    pub count: u32,
+    /// When the requests of each come.
+    pub arrivals: Arrivals,
+    /// A time in which they come faster.
+    pub burst: Option<Burst>,
+    /// Prompt and answer, tokens.
+    pub tokens: (u32, u32),
+    /// Share of each against other tenants, `> 0`.
+    pub weight: f64,
+    /// Priority class in the pool's queue; absent: the last.
+    pub priority: Option<String>,
+}
+
+impl Party {
+    /// The names of its tenants.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        let name = |k| if self.count == 1 { self.name.clone() } else { format!("{}-{k}", self.name) };
+        (1..=self.count).map(name)
+    }
 }
 
 /// Status pages that gateways read.

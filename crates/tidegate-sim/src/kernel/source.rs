@@ -5,12 +5,16 @@ use std::sync::Arc;
 use tidegate_core::rng::Rng;
 use tidegate_core::time::{Duration, Instant};
 
+use super::crowd::Crowd;
 use super::setup::{Shot, Source};
 use crate::engine::EngineRequest;
 use crate::workload::Arrivals;
 
 /// Stream of the seed from which arrivals are drawn.
 const ARRIVALS_STREAM: u64 = 2;
+
+/// The place of no tenant: of requests whose sender is not told.
+pub(super) const NOBODY: u32 = u32::MAX;
 
 /// Requests yet to come.
 #[derive(Debug)]
@@ -19,6 +23,8 @@ pub(super) enum Feed {
     Process { arrivals: Arrivals, until: Instant, tokens: (u32, u32), rng: Rng },
     /// As recorded.
     Trace { shots: Arc<[Shot]>, next: usize },
+    /// By tenants.
+    Crowd(Crowd),
     /// Clients ask by themselves.
     None,
 }
@@ -32,23 +38,29 @@ impl Feed {
                 tokens: *tokens,
                 rng: Rng::stream(seed, ARRIVALS_STREAM),
             },
+            Source::Tenants { parties, length } => Self::Crowd(Crowd::new(parties, *length, seed)),
             Source::Trace(shots) => Self::Trace { shots: Arc::clone(shots), next: 0 },
             Source::Closed { .. } => Self::None,
         }
     }
 
-    /// The request after one that came at `last`, and when it comes.
-    pub(super) fn next(&mut self, last: Instant, stream: bool) -> Option<(Instant, EngineRequest)> {
+    /// The request after one that came at `last`, when it comes, and the place of its tenant.
+    pub(super) fn next(&mut self, last: Instant, stream: bool) -> Option<(Instant, EngineRequest, u32)> {
         match self {
             Self::Process { arrivals, until, tokens, rng } => {
                 // At least a nanosecond, so that an absurd rate still lets time pass.
                 let at = last + arrivals.gap(rng).max(Duration::from_nanos(1));
-                (at < *until).then(|| (at, request(*tokens, stream)))
+                (at < *until).then(|| (at, request(*tokens, stream), NOBODY))
             }
             Self::Trace { shots, next } => {
                 let shot = shots.get(*next)?;
                 *next += 1;
-                Some((Instant::ORIGIN + shot.at, request((shot.prompt_tokens, shot.output_tokens), stream)))
+                let request = request((shot.prompt_tokens, shot.output_tokens), stream);
+                Some((Instant::ORIGIN + shot.at, request, NOBODY))
+            }
+            Self::Crowd(crowd) => {
+                let (at, tokens, tenant) = crowd.next()?;
+                Some((at, request(tokens, stream), tenant))
             }
             Self::None => None,
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Line, Mean, Paired, Report, RoundLine};
+use super::{Line, Mean, Paired, Report, RoundLine, TenantLine};
 
 /// One object for one variant; several are one object each in `runs`.
 pub fn report_json(scenario: &str, seed_start: u64, reports: &[Report]) -> Value {
@@ -22,6 +22,7 @@ fn one(scenario: &str, seed_start: u64, report: &Report) -> Value {
     object.number("saturation_rps", report.saturation_rps);
     object.put("policies", Some(report.lines.iter().map(|l| line(l, &report.endpoints)).collect()));
     object.put("paired", some(report.paired.iter().map(paired).collect()));
+    object.put("tenants", some(report.tenants.iter().map(tenant).collect()));
     object.put("rounds", some(report.rounds.iter().map(round).collect()));
     object.0.into()
 }
@@ -66,6 +67,19 @@ fn line(l: &Line, endpoints: &[String]) -> Value {
     object.put("retries", Some(json!(l.retries)));
     let share: Map<String, Value> = endpoints.iter().cloned().zip(l.shares.iter().map(|s| json!(s))).collect();
     object.put("share", Some(share.into()));
+    object.0.into()
+}
+
+fn tenant(t: &TenantLine) -> Value {
+    let mut object = Object::default();
+    object.put("row", Some(json!(t.row)));
+    object.put("tenant", Some(json!(t.tenant)));
+    object.put("tenants", Some(json!(t.tenants)));
+    object.put("requests", Some(json!(t.requests)));
+    object.number("success", Some(t.success));
+    object.number("p50_s", t.p50_s);
+    object.number("p99_s", t.p99_s);
+    object.number("refused", Some(t.refused));
     object.0.into()
 }
 

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::balance::registry;
+use tidegate_core::balance::registry::{self, default_policy};
 use tidegate_core::descriptor::Params;
 use tidegate_core::pool::config::PoolConfig;
 
 use super::fleet::sites;
+use super::governance::Governed;
 use super::pool::Contender;
 use super::workload::{Pattern, TraceUse, Workload};
 use super::{Scenario, Variant};
+use crate::kernel::Kernel;
+use crate::kernel::governance::Governance;
 use crate::kernel::setup::{Setup, Shot, Site, Source};
 use crate::saturation::saturation;
 use crate::workload::synthetic::Synthetic;
@@ -48,6 +51,19 @@ pub struct Row {
     pub label: String,
     /// The pool it decides for.
     pub pool: PoolConfig,
+    /// What stands in front of it.
+    pub governance: Option<Governance>,
+}
+
+impl Row {
+    /// A run of it.
+    pub fn kernel<'s>(&self, setup: &'s Setup, seed: u64) -> Kernel<'s> {
+        let kernel = Kernel::new(setup, &self.pool, seed);
+        match &self.governance {
+            Some(governance) => kernel.governed(governance),
+            None => kernel,
+        }
+    }
 }
 
 /// A trace that was read, and the saturations measured on it.
@@ -106,6 +122,10 @@ impl Scenario {
             Pattern::Open(arrivals) => {
                 return Ok((Source::Open { arrivals: *arrivals, length: self.duration, tokens }, None, None));
             }
+            Pattern::Tenants(parties) => {
+                let parties = parties.as_slice().into();
+                return Ok((Source::Tenants { parties, length: self.duration }, None, None));
+            }
             &Pattern::Closed(clients, requests, rounds) => {
                 return Ok((Source::Closed { clients, requests, rounds, tokens }, None, None));
             }
@@ -137,16 +157,28 @@ impl Scenario {
         Ok((Source::Trace(shots), Some(l.name.clone()), Some(measured)))
     }
 
-    /// The policies that are compared, in the scenario's order; all of them with their defaults if it names none. Labels are unique.
+    /// What is compared, in the scenario's order: every policy under every governance. All policies with their defaults if it names none,
+    /// but the default one alone where it names governances. Labels are unique.
     pub fn rows(&self) -> Vec<Row> {
-        let all = || registry::all().iter().map(|d| Contender::of(Params::defaults(d))).collect();
-        let contenders: Vec<Contender> = if self.policies.is_empty() { all() } else { self.policies.clone() };
+        let contenders: Vec<Contender> = match (self.policies.is_empty(), self.governance.is_empty()) {
+            (false, _) => self.policies.clone(),
+            (true, true) => registry::all().iter().map(|d| Contender::of(Params::defaults(d))).collect(),
+            (true, false) => vec![Contender::of(Params::defaults(default_policy()))],
+        };
+        let ways: Vec<Option<&Governed>> =
+            if self.governance.is_empty() { vec![None] } else { self.governance.iter().map(Some).collect() };
         let mut rows: Vec<Row> = Vec::new();
-        for c in &contenders {
-            let label = c.label();
+        for (way, c) in ways.iter().flat_map(|way| contenders.iter().map(move |c| (way, c))) {
+            let label = match way {
+                Some(way) if contenders.len() == 1 => way.governance.name.clone(),
+                Some(way) => format!("{} {}", way.governance.name, c.label()),
+                None => c.label(),
+            };
             let twins = rows.iter().filter(|r| r.label == label || r.label.starts_with(&format!("{label}#"))).count();
             let label = if twins == 0 { label } else { format!("{label}#{}", twins + 1) };
-            rows.push(Row { label, pool: c.pool(&self.pool, self.probes.as_ref(), self.replicas) });
+            let pool = c.pool(&self.pool, self.probes.as_ref(), self.replicas);
+            let pool = way.map_or(pool.clone(), |way| way.pool(pool));
+            rows.push(Row { label, pool, governance: way.map(|way| way.governance.clone()) });
         }
         rows
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tidegate_config::{Absent, Key, Kind, Reader, Section, Table};
 
+use crate::kernel::setup::Party;
 use crate::workload::Arrivals;
 
 /// What is asked.
@@ -24,6 +25,8 @@ pub enum Pattern {
     Open(Arrivals),
     /// Clients, requests of a round, rounds.
     Closed(u32, u32, u32),
+    /// By tenants, for the scenario's duration.
+    Tenants(Vec<Party>),
     /// As recorded.
     Trace(TraceUse),
 }
@@ -59,6 +62,13 @@ const KEYS: &[Key] = &[
         example: "{ clients: 8, requests: 30 }",
     },
     Key {
+        name: "tenants",
+        kind: Kind::List(Party::TABLE),
+        absent: Absent::Means("another pattern"),
+        summary: "Open load by tenants, each with arrivals of its own.",
+        example: "[{ name: quiet, count: 5, arrivals: { rate: 4 } }]",
+    },
+    Key {
         name: "trace",
         kind: Kind::Table(TraceUse::TABLE),
         absent: Absent::Means("another pattern"),
@@ -91,7 +101,7 @@ const KEYS: &[Key] = &[
 impl Section for Workload {
     const TABLE: &'static Table = &Table {
         place: "workload",
-        summary: "What is asked. Exactly one of `arrivals`, `closed` and `trace`.",
+        summary: "What is asked. Exactly one of `arrivals`, `closed`, `tenants` and `trace`.",
         keys: KEYS,
     };
 
@@ -99,21 +109,22 @@ impl Section for Workload {
         let open = r.table::<Process>("arrivals").map(|p| Pattern::Open(p.0));
         let closed = r.table::<Closed>("closed").map(|c| Pattern::Closed(c.0, c.1, c.2));
         let trace = r.table::<TraceUse>("trace").map(Pattern::Trace);
-        let mut patterns: Vec<Pattern> = [open, closed, trace].into_iter().flatten().collect();
-        if patterns.len() != 1 {
-            let found = if patterns.is_empty() { "no pattern" } else { "more than one pattern" };
-            let allowed = "one of arrivals, closed, trace";
-            r.contradiction("arrivals", found.to_owned(), allowed, "for example: `arrivals: { rate: 5 }`".to_owned());
-        }
         let stream = r.bool("stream");
         let tokens = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let tokens = (tokens(r.integer("prompt_tokens")), tokens(r.integer("output_tokens")));
+        let tenants = Some(super::tenants::read(r, tokens)).filter(|t| !t.is_empty()).map(Pattern::Tenants);
+        let mut patterns: Vec<Pattern> = [open, closed, tenants, trace].into_iter().flatten().collect();
+        if patterns.len() != 1 {
+            let found = if patterns.is_empty() { "no pattern" } else { "more than one pattern" };
+            let allowed = "one of arrivals, closed, tenants, trace";
+            r.contradiction("arrivals", found.to_owned(), allowed, "for example: `arrivals: { rate: 5 }`".to_owned());
+        }
         let pattern = patterns.pop().unwrap_or(Pattern::Open(Arrivals::Poisson { rate: 1.0 }));
         Self { pattern, stream, tokens }
     }
 }
 
-struct Process(Arrivals);
+pub(super) struct Process(pub(super) Arrivals);
 
 impl Section for Process {
     const TABLE: &'static Table = &Table {

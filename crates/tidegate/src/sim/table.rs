@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
-use tidegate_sim::report::{Line, Mean, Report};
+use tidegate_sim::report::{Line, Mean, Report, TenantLine};
 
 /// Endpoints up to which each one's share is shown.
 const MOST_SHARES: usize = 4;
@@ -31,7 +31,7 @@ pub(super) fn report(scenario: &str, r: &Report) -> String {
             r.endpoints.len()
         );
     }
-    for cells in [pairs(r), rounds(r)].into_iter().flatten() {
+    for cells in [tenants(r), pairs(r), rounds(r)].into_iter().flatten() {
         let _ = writeln!(out, "{}", drawn(cells));
     }
     out
@@ -111,6 +111,18 @@ pub(super) fn pairs(r: &Report) -> Option<Cells> {
     let rows = of_first.map(|p| vec![p.b.clone(), with_error(p.latency_s, 1.0, 4), with_error(p.success, 100.0, 2)]);
     let rows = rows.collect();
     Some((vec![format!("{first} minus"), "total s".to_owned(), "success, points".to_owned()], rows))
+}
+
+/// One line per row and tenant. `None` where nobody is told apart.
+fn tenants(r: &Report) -> Option<Cells> {
+    let head = ["", "tenant", "requests", "success %", "refused %", "p50 s", "p99 s"].map(str::to_owned).to_vec();
+    let row = |t: &TenantLine| {
+        let name = if t.tenants == 1 { t.tenant.clone() } else { format!("{} ({})", t.tenant, t.tenants) };
+        let percent = |share: f64| format!("{:.2}", share * 100.0);
+        let (requests, success, refused) = (t.requests.to_string(), percent(t.success), percent(t.refused));
+        vec![t.row.clone(), name, requests, success, refused, number(t.p50_s, 3), number(t.p99_s, 3)]
+    };
+    (!r.tenants.is_empty()).then(|| (head, r.tenants.iter().map(row).collect()))
 }
 
 /// One line per policy, one column per round; many rounds are shown as their mean. `None` without rounds.
