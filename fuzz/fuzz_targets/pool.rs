@@ -47,7 +47,7 @@ impl Bytes<'_> {
     }
 
     fn op(&mut self) -> Op {
-        let (kind, k) = (self.byte() % 22, u32::from(self.byte()));
+        let (kind, k) = (self.byte() % 23, u32::from(self.byte()));
         match kind {
             0 => Op::Add { weight: self.number(), max: self.maybe(|b| u32::from(b.byte() % 6)) },
             1 => Op::Remove(k),
@@ -74,6 +74,7 @@ impl Bytes<'_> {
             18 => Op::Weight(k, self.number()),
             19 => Op::Connected(k, u64::from(self.byte() % 4)),
             20 => Op::Probed(k, self.byte() % 2 == 0),
+            21 => Op::Leave(k),
             _ => match k % 8 {
                 0 => Op::StepBack(64 * u32::from(self.byte())),
                 1 => Op::Deadline,

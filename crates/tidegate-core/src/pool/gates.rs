@@ -30,16 +30,21 @@ impl Pool {
 
     pub(super) fn let_pass(&mut self, now: Instant) {
         self.watch_failing(now);
+        let mut changed = false;
         while let Some(&Reverse((at, id))) = self.timers.peek() {
             if at > now {
                 break;
             }
             self.timers.pop();
+            changed = true;
             if self.members[id.index()].timer == at {
                 self.members[id.index()].timer = Instant::FAR_FUTURE;
                 self.pass_time(now, id);
                 self.refresh(now, id);
             }
+        }
+        if changed {
+            self.serve_queue(now);
         }
     }
 

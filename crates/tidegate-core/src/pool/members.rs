@@ -73,6 +73,7 @@ impl Pool {
         self.picker.on_event(now, id, &EndpointEvent::Added { cold }, &self.endpoints);
         self.refresh(now, id);
         self.watch_panic(now);
+        self.serve_queue(now);
         id
     }
 
@@ -93,6 +94,7 @@ impl Pool {
         self.refresh(now, id);
         self.watch_panic(now);
         self.vacate(now, id);
+        self.serve_queue(now);
     }
 
     /// Frees the slot of a removed endpoint once nothing refers to it.

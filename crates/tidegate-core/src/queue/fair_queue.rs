@@ -32,6 +32,16 @@ struct Class {
     waiting: usize,
 }
 
+/// Who is next: class, place of its tenant, slot, cost, and the rounds until its cost is covered.
+#[derive(Clone, Copy, Debug)]
+struct Next {
+    number: usize,
+    place: usize,
+    slot: u32,
+    cost: f64,
+    turns: f64,
+}
+
 /// Why a request cannot wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueFull {
@@ -214,16 +224,13 @@ impl FairQueue {
         self.remove(id).map(|w| (id, w))
     }
 
-    /// The next waiter that `may` be served, taken out. A tenant whose first request may not be served is passed over, and nobody behind
-    /// it in its own line overtakes it.
+    /// The next waiter that `may` be served, taken out. A tenant that has nobody to serve now is passed over.
     pub fn pop_next(&mut self, now: Instant, may: impl FnMut(&Waiting) -> bool) -> Option<(WaiterId, Waiting)> {
-        let (number, place) = self.choose(may)?;
+        let Next { number, place, slot, cost, turns } = self.choose(may)?;
         let class = &mut self.classes[number];
-        let turns = class.tenants[place].turns()?;
         for tenant in &mut class.tenants {
             tenant.deficit += turns * tenant.weight;
         }
-        let &(slot, cost) = class.tenants[place].waiting.front()?;
         class.tenants[place].deficit -= cost;
         // Who comes next among equals: the one that was served goes behind the others.
         let served = class.tenants.remove(place);
@@ -235,31 +242,47 @@ impl FairQueue {
         Some((id, waiting))
     }
 
-    /// Class and tenant of the next waiter that may be served.
-    fn choose(&self, mut may: impl FnMut(&Waiting) -> bool) -> Option<(usize, usize)> {
-        let mut best_of = |class: &Class| {
-            let mut best: Option<(f64, usize)> = None;
-            for (place, tenant) in class.tenants.iter().enumerate() {
-                let Some((turns, (slot, _))) = tenant.turns().zip(tenant.waiting.front()) else { continue };
-                let servable = || self.slots[*slot as usize].1.as_ref();
-                if best.is_none_or(|(b, _)| turns < b) && servable().is_some_and(&mut may) {
-                    best = Some((turns, place));
-                }
+    /// The first of a tenant that may be served. Only a retry is overtaken by those behind it: it may not go where a place is free, and they
+    /// may; where a newcomer may not go, those behind it may not either.
+    fn first_of(&self, tenant: &TenantQueue, may: &mut impl FnMut(&Waiting) -> bool) -> Option<(u32, f64)> {
+        for &(slot, cost) in &tenant.waiting {
+            let waiting = self.slots[slot as usize].1.as_ref()?;
+            if may(waiting) {
+                return Some((slot, cost));
             }
-            best.map(|(_, place)| place)
-        };
-        // What is owed first, from the lowest class up: the highest one also has all that nobody reserved.
-        for (number, class) in self.classes.iter().enumerate().rev().filter(|(_, c)| c.waiting > 0) {
-            let first =
-                class.tenants.iter().filter_map(|t| t.waiting.front()).map(|(_, c)| *c).fold(f64::MAX, f64::min);
-            if number > 0
-                && class.owed >= first
-                && let Some(place) = best_of(class)
-            {
-                return Some((number, place));
+            if waiting.attempted.is_empty() {
+                return None;
             }
         }
-        self.classes.iter().enumerate().find_map(|(number, class)| Some((number, best_of(class)?)))
+        None
+    }
+
+    /// The next of one class.
+    fn best_of(&self, number: usize, may: &mut impl FnMut(&Waiting) -> bool) -> Option<Next> {
+        let mut best: Option<Next> = None;
+        for (place, tenant) in self.classes[number].tenants.iter().enumerate() {
+            let Some((slot, cost)) = self.first_of(tenant, may) else { continue };
+            let turns = tenant.turns_to(cost);
+            if best.as_ref().is_none_or(|b| turns < b.turns) {
+                best = Some(Next { number, place, slot, cost, turns });
+            }
+        }
+        best
+    }
+
+    /// The next waiter that may be served.
+    fn choose(&self, mut may: impl FnMut(&Waiting) -> bool) -> Option<Next> {
+        // What is owed first, from the lowest class up: the highest one also has all that nobody reserved.
+        for (number, class) in self.classes.iter().enumerate().skip(1).rev().filter(|(_, c)| c.waiting > 0) {
+            let first =
+                class.tenants.iter().filter_map(|t| t.waiting.front()).map(|(_, c)| *c).fold(f64::MAX, f64::min);
+            if class.owed >= first
+                && let Some(next) = self.best_of(number, &mut may)
+            {
+                return Some(next);
+            }
+        }
+        (0..self.classes.len()).find_map(|number| self.best_of(number, &mut may))
     }
 
     /// Each class that waits is owed its share of what is served, and the one that was served owes it back.

@@ -18,10 +18,9 @@ impl TenantQueue {
         Self { tenant, weight: 1.0, deficit: 0.0, waiting: VecDeque::new() }
     }
 
-    /// Turns of one unit of cost per weight until the first request can be served; `None` if nobody waits.
-    pub(super) fn turns(&self) -> Option<f64> {
-        let (_, cost) = self.waiting.front()?;
-        Some(((cost - self.deficit) / self.weight).max(0.0))
+    /// Turns of one unit of cost per weight until a request of `cost` can be served.
+    pub(super) fn turns_to(&self, cost: f64) -> f64 {
+        ((cost - self.deficit) / self.weight).max(0.0)
     }
 
     /// Cost of all that waits.

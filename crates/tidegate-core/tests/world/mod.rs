@@ -13,6 +13,7 @@ use tidegate_core::load::LoadReport;
 use tidegate_core::outcome::{Failure, Outcome, Verdict};
 use tidegate_core::pool::config::{AffinityConfig, EndpointConfig, LoadConfig, Panic, PoolConfig, WarmUpStep};
 use tidegate_core::pool::{Decision, Pool, Ticket};
+use tidegate_core::queue::{QueueConfig, Waiter};
 use tidegate_core::request::Request;
 use tidegate_core::time::Instant;
 
@@ -36,6 +37,7 @@ pub(crate) enum Op {
     Pass(u32),
     StepBack(u32),
     Deadline,
+    Leave(u32),
 }
 
 fn number() -> impl Strategy<Value = f64> {
@@ -82,6 +84,7 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         1 => (0u32..100_000).prop_map(Op::Pass),
         1 => (0u32..20_000).prop_map(Op::StepBack),
         1 => Just(Op::Deadline),
+        2 => any::<u32>().prop_map(Op::Leave),
     ]
 }
 
@@ -95,13 +98,25 @@ pub(crate) struct World {
     max: Vec<Option<u32>>,
     stepped_back: bool,
     probes: Vec<(EndpointId, ProbeId)>,
+    /// Who waits, and whether it was nowhere yet.
+    waiting: Vec<(Waiter, bool)>,
 }
 
 impl World {
     pub(crate) fn new(cfg: PoolConfig, checked: bool) -> Self {
         let pool = Pool::new(cfg, checked, 1);
         let (out, ended, present, max) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { pool, now: at(100.0), out, ended, present, max, stepped_back: false, probes: Vec::new() }
+        Self {
+            pool,
+            now: at(100.0),
+            out,
+            ended,
+            present,
+            max,
+            stepped_back: false,
+            probes: Vec::new(),
+            waiting: Vec::new(),
+        }
     }
 
     fn endpoint(&self, k: u32) -> Option<EndpointId> {
@@ -167,26 +182,45 @@ impl World {
                     self.pool.on_deadline(self.now);
                 }
             }
-            Op::FirstByte(_) | Op::Settle(..) | Op::Late(_) | Op::Connected(..) => {}
+            Op::Leave(k) if !self.waiting.is_empty() => {
+                let (waiter, _) = self.waiting.swap_remove(k as usize % self.waiting.len());
+                self.pool.leave(self.now, waiter);
+            }
+            Op::FirstByte(_) | Op::Settle(..) | Op::Late(_) | Op::Connected(..) | Op::Leave(_) => {}
         }
     }
 
     /// Takes down the probes that were asked for. Some are never answered.
-    fn take_probes(&mut self) {
+    fn take_effects(&mut self) {
         let mut effects = Vec::new();
         self.pool.drain_effects(&mut effects);
         assert!(effects.len() <= 1024);
+        let more = !effects.is_empty();
+        for effect in &effects {
+            let Effect::Turn(id) = effect else { continue };
+            let Some(k) = self.waiting.iter().position(|(w, _)| w.id() == *id) else { continue };
+            let (waiter, _) = self.waiting.swap_remove(k);
+            match self.pool.claim(self.now, waiter) {
+                Decision::Send { ticket, .. } => self.out.push(ticket),
+                Decision::Shed { .. } => {}
+                Decision::Wait { .. } => unreachable!("a claim is a decision"),
+            }
+        }
         self.probes.extend(effects.iter().filter_map(|e| match e {
             Effect::Probe { endpoint, probe, .. } => Some((*endpoint, *probe)),
             _ => None,
         }));
         let many = self.probes.len().saturating_sub(64);
         self.probes.drain(..many);
+        if more {
+            // A claim lets time pass, and with it others may have their turn.
+            self.take_effects();
+        }
     }
 
     /// Answers one of the probes that are out, and sometimes one that nobody asked for.
     fn answer(&mut self, k: u32, passed: bool) {
-        self.take_probes();
+        self.take_effects();
         let (endpoint, probe) = match self.probes.len() {
             0 => (EndpointId(k % 8), ProbeId(u64::from(k) << 33)),
             n => self.probes.swap_remove(k as usize % n),
@@ -238,12 +272,14 @@ impl World {
                 }
                 self.out.push(ticket);
             }
-            Decision::Wait { .. } => unreachable!("this pool has no queue"),
+            Decision::Wait { waiter, .. } => self.waiting.push((waiter, attempted.is_empty())),
             Decision::Shed { .. } => {
                 let closed = self.pool.is_panicking() && self.pool.config().panic == Panic::Refuse;
                 let gave_up = !attempted.is_empty();
                 let cooling_serves = open(Gate::CoolingDown) && !gates.contains(&Gate::Usable);
                 let only_attempted = !open(Gate::Usable) && !cooling_serves;
+                // With a queue, who comes may find it full, or as long as no answer in time allows.
+                let only_attempted = only_attempted || self.pool.waiting() > 0;
                 assert!(closed || gave_up || only_attempted, "refused although somebody could serve: {gates:?}");
             }
         }
@@ -252,6 +288,9 @@ impl World {
     pub(crate) fn check(&self) {
         let endpoints = self.pool.endpoints();
         assert_eq!(self.pool.in_flight(), self.out.len(), "in flight = dispatched - ended");
+        assert_eq!(self.pool.waiting(), self.waiting.len(), "who waits is in the queue");
+        let newcomers = self.waiting.iter().any(|(_, fresh)| *fresh);
+        assert!(!newcomers || self.pool.count(Gate::Usable) == 0, "nobody waits while a place is free");
         for gate in Gate::ALL {
             let counted = endpoints.hot.iter().filter(|e| e.gate == gate).count();
             assert_eq!(self.pool.count(gate) as usize, counted, "{gate:?}");
@@ -272,20 +311,26 @@ impl World {
 
     /// Ends everything, and lets all time pass that anybody waits for.
     pub(crate) fn wind_down(&mut self) {
-        for ticket in std::mem::take(&mut self.out) {
+        while let Some(ticket) = self.out.pop() {
             self.pool.settle(self.now, ticket, Outcome::new(Verdict::Success));
+            self.take_effects();
         }
         let mut turns = 0;
         while let Some(next) = self.pool.next_deadline() {
             self.now = self.now.max(next);
             self.pool.on_deadline(self.now);
-            self.take_probes();
+            self.take_effects();
             while !self.probes.is_empty() {
                 self.answer(0, true);
+            }
+            for ticket in std::mem::take(&mut self.out) {
+                self.pool.settle(self.now, ticket, Outcome::new(Verdict::Success));
+                self.take_effects();
             }
             turns += 1;
             assert!(turns < 5_000, "timers must drain");
         }
+        assert!(self.waiting.is_empty(), "nobody waits past the deadline");
         self.check();
         for id in std::mem::take(&mut self.present) {
             // One that is half-open waits for the next request, and there is none.
@@ -314,6 +359,7 @@ pub(crate) fn configured(case: usize, flags: u8) -> PoolConfig {
     if flag(5) {
         cfg.max_load = None;
     }
+    cfg.queue = flag(7).then(|| QueueConfig { max_waiting: 6, max_wait: secs(4.0), ..QueueConfig::default() });
     cfg
 }
 
@@ -328,6 +374,7 @@ pub(crate) fn drive(case: usize, flags: u8, ops: &[Op]) {
     (0..4).for_each(|_| world.add(1.0, None));
     for op in ops {
         world.apply(op);
+        world.take_effects();
         world.check();
     }
     world.wind_down();
