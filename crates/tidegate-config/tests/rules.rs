@@ -13,7 +13,8 @@ const LIMITS: &str = "
 listeners: [{ address: 127.0.0.1:8080 }]
 rate_limits: [{ name: all, limit: 600 requests/min }, { name: all.big, limit: 50 requests/s, per: tenant, overrides: { acme: { amount: 80 } } }, { name: shared, limit: 6_000 requests/min, shares: { acme: { assured: 10 requests/s } } }]
 concurrency_limits: [{ name: streams, max_in_flight: 400 }, { name: auto, max_in_flight: 10, adaptive: {} }]
-pools: { p: { endpoints: [{ url: http://a:1, weight: 3 }], rate_limits: [{ name: own, limit: 5 requests/s }] } }
+routes: [{ match: { path: /q }, pool: q }, { pool: p }]
+pools: { p: { endpoints: [{ url: http://a:1, weight: 3 }], rate_limits: [{ name: own, limit: 5 requests/s }] }, q: { endpoints: [{ url: http://a:2 }], max_in_flight: 32 } }
 ";
 
 /// The limits, then one rule on line 6.
@@ -45,6 +46,7 @@ fn a_target_is_found_with_its_value_in_the_unit_of_the_file() {
     assert_eq!(target("rate_limits.shared.acme"), (rate("shared", &["acme"], 60.0), 600.0));
     assert_eq!(target("concurrency_limits.streams"), (Target::Total { limit: "streams".to_owned() }, 400.0));
     assert_eq!(target("pools.p.rate_limits.own"), (rate("p.own", &[], 1.0), 5.0));
+    assert_eq!(target("pools.q.max_in_flight"), (Target::Pool { pool: 1 }, 32.0));
     assert_eq!(target("pools.p.endpoints[0].weight"), (Target::Weight { pool: 0, endpoint: 0 }, 3.0));
 }
 
@@ -56,12 +58,13 @@ fn what_cannot_be_changed_is_refused_with_the_nearest_name() {
         ("rate_limits.shared.acma", "did you mean `rate_limits.shared.acme`?"),
         ("concurrency_limits.auto", "it is adaptive: its total follows response times already"),
         ("pools.p.endpoints[1].weight", "did you mean `pools.p.endpoints[0].weight`?"),
-        ("pools.p.max_in_flight", "for example: `target: rate_limits.all`"),
+        ("pools.p.max_in_flight", "did you mean `pools.q.max_in_flight`?"),
+        ("queue", "for example: `target: rate_limits.all`"),
     ] {
         let text = with_rule(WHEN, &format!("scale: 0.8, min: 1, target: '{name}'"), "");
         let found = format!("`{name}`, which is nothing that can be changed");
-        let column = text.lines().nth(4).and_then(|l| l.find(&format!("'{name}'"))).map_or(0, |at| at + 1);
-        check(&text, &format!("5:{column} contradiction rules[0].do.target | {found} | {hint}"));
+        let column = text.lines().nth(5).and_then(|l| l.find(&format!("'{name}'"))).map_or(0, |at| at + 1);
+        check(&text, &format!("6:{column} contradiction rules[0].do.target | {found} | {hint}"));
     }
 }
 
@@ -77,7 +80,7 @@ fn a_rule_is_bounded_where_it_goes() {
         ("target: rate_limits.all, scale: 2, set: 3", "more than one step | for example: `scale: 0.8`"),
     ] {
         let summary = common::summary(&with_rule(WHEN, action, ""));
-        assert!(summary.starts_with("5:") && summary.ends_with(said) && summary.lines().count() == 1, "{summary}");
+        assert!(summary.starts_with("6:") && summary.ends_with(said) && summary.lines().count() == 1, "{summary}");
     }
 }
 

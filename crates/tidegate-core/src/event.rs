@@ -68,13 +68,15 @@ pub enum Event {
         /// The new weight; 0 drains.
         weight: f64,
     },
+    /// An operator or a rule changes the most requests of the pool in flight (at least 1).
+    MaxInFlight(u32),
 }
 
 impl Event {
-    /// The endpoint it is about; `None` where it is about a request.
+    /// The endpoint it is about; `None` where it is about a request or the whole pool.
     pub fn endpoint(&self) -> Option<EndpointId> {
         match *self {
-            Self::FirstByte(_) | Self::Connected { .. } => None,
+            Self::FirstByte(_) | Self::Connected { .. } | Self::MaxInFlight(_) => None,
             Self::Progress { endpoint, .. }
             | Self::Probed { endpoint, .. }
             | Self::Checked { endpoint, .. }

@@ -2,7 +2,7 @@
 
 use tidegate_core::balance::registry::default_policy;
 use tidegate_core::descriptor::Params;
-use tidegate_core::event::Effect;
+use tidegate_core::event::{Effect, Event};
 use tidegate_core::id::EndpointId;
 use tidegate_core::outcome::{Outcome, Verdict};
 use tidegate_core::pool::config::{EndpointConfig, PoolConfig};
@@ -196,4 +196,25 @@ fn nothing_waits_while_a_place_is_free_and_counts_return_to_zero() {
         out.into_iter().for_each(|t| p.settle(at(now), t, DONE));
         assert_eq!((p.waiting(), p.in_flight()), (0, 0));
     }
+}
+
+#[test]
+fn a_pool_that_may_hold_more_serves_who_waits_at_once_and_one_that_may_hold_less_breaks_nobody_off() {
+    let mut p = pool(&[10], QueueConfig::default());
+    p.on_event(at(0.0), Event::MaxInFlight(1));
+    let first = sent(p.admit(at(0.0), &of(1), None));
+    let waiters: Vec<Waiter> = (2..5).map(|tenant| waits(p.admit(at(0.0), &of(tenant), None))).collect();
+    assert_eq!((p.limit(), p.waiting(), turns(&mut p).len()), (Some(1), 3, 0));
+    p.on_event(at(1.0), Event::MaxInFlight(3));
+    assert_eq!((p.limit(), p.waiting(), turns(&mut p).len()), (Some(3), 1, 2));
+    p.on_event(at(2.0), Event::MaxInFlight(0));
+    assert_eq!((p.limit(), p.in_flight()), (Some(1), 3), "at least one, and those inside stay");
+    p.settle(at(3.0), first, DONE);
+    for (k, waiter) in waiters.into_iter().enumerate() {
+        match p.claim(at(3.0), waiter) {
+            Decision::Send { ticket, .. } => p.settle(at(3.0), ticket, DONE),
+            other => assert!(k == 2 && matches!(other, Decision::Shed { .. }), "{other:?}"),
+        }
+    }
+    assert_eq!((p.in_flight(), p.waiting()), (0, 0));
 }

@@ -74,7 +74,7 @@ admin: {{ address: '127.0.0.1:0' }}
 threads: 1
 rate_limits: [{{ name: all, limit: 6_000 requests/min }}, {{ name: other, limit: 5_000 requests/s }}]
 concurrency_limits: [{{ name: streams, max_in_flight: 400 }}]
-pools: {{ p: {{ endpoints: [{{ url: '{}' }}] }} }}
+pools: {{ p: {{ endpoints: [{{ url: '{}' }}], max_in_flight: 64 }} }}
 rules:
   - name: shed
     when: {{ metric: max(busy), scrape: {{ url: 'http://{at}/metrics', every: 50ms }}, op: '>', value: 70, for: 200ms }}
@@ -90,6 +90,9 @@ rules:
   - name: own
     when: {{ metric: tidegate_build_info, op: '>=', value: 1, for: 0s }}
     do: {{ set: 5, target: 'pools.p.endpoints[0].weight' }}
+  - name: pool
+    when: {{ metric: tidegate_pool_waiting, op: '<', value: 1, for: 0s }}
+    do: {{ step: +9, target: pools.p.max_in_flight, max: 100 }}
   - name: nowhere
     when: {{ metric: nothing, scrape: {{ url: 'http://{at}/metrics', every: 50ms }}, op: '<', value: 1e9, for: 0s }}
     do: {{ set: 1, target: rate_limits.other }}
@@ -195,6 +198,7 @@ fn the_others(serving: &Serving) {
     let (_, pools) = ask(serving.admin, "GET", "/api/pools", "");
     let pools: Value = serde_json::from_str(&pools).unwrap();
     assert_eq!(pools["pools"][0]["endpoints"][0]["weight"], 5.0);
+    assert_eq!(pools["pools"][0]["limit"], 73);
     let nowhere = serving.rule("nowhere");
     assert_eq!((&nowhere["value"], &nowhere["problem"]), (&Value::Null, &json!("no series matches")));
 }

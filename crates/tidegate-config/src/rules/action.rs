@@ -28,7 +28,7 @@ impl Section for Action {
                 name: "target",
                 kind: Kind::Text,
                 absent: Absent::Required,
-                summary: "rate_limits.NAME, rate_limits.NAME.TENANT, concurrency_limits.NAME, pools.POOL.rate_limits.NAME or pools.POOL.endpoints[N].weight.",
+                summary: "rate_limits.NAME, rate_limits.NAME.TENANT, concurrency_limits.NAME, pools.POOL.rate_limits.NAME, pools.POOL.max_in_flight or pools.POOL.endpoints[N].weight.",
                 example: "rate_limits.tokens.acme",
             },
             Key {

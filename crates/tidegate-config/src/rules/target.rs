@@ -26,6 +26,11 @@ pub enum Target {
         /// The limit.
         limit: String,
     },
+    /// Requests in flight of a pool that has a bound on them.
+    Pool {
+        /// Place of the pool in the file.
+        pool: usize,
+    },
     /// The static weight of an endpoint.
     Weight {
         /// Place of the pool in the file.
@@ -40,14 +45,14 @@ impl Target {
     pub(crate) fn floor(&self) -> f64 {
         match self {
             Self::Rate { .. } => 1e-3,
-            Self::Total { .. } => 1.0,
+            Self::Total { .. } | Self::Pool { .. } => 1.0,
             Self::Weight { .. } => 0.0,
         }
     }
 
     /// Whether only whole numbers make sense.
     pub(crate) fn is_whole(&self) -> bool {
-        matches!(self, Self::Total { .. })
+        matches!(self, Self::Total { .. } | Self::Pool { .. })
     }
 }
 
@@ -85,7 +90,7 @@ impl Targets<'_> {
                 |name| format!("for example: `target: {name}`"),
             ),
         };
-        let allowed = "rate_limits.NAME, rate_limits.NAME.TENANT, concurrency_limits.NAME, pools.POOL.rate_limits.NAME or pools.POOL.endpoints[N].weight";
+        let allowed = "rate_limits.NAME, rate_limits.NAME.TENANT, concurrency_limits.NAME, pools.POOL.rate_limits.NAME, pools.POOL.max_in_flight (where it is set) or pools.POOL.endpoints[N].weight";
         let complaint = Complaint {
             found: format!("`{text}`, which is nothing that can be changed"),
             allowed: allowed.to_owned(),
@@ -110,6 +115,10 @@ impl Targets<'_> {
             if let Some(rest) = rest.strip_prefix("rate_limits.") {
                 return best(rest, &pool.rate_limits, |l| l.core_for(&pool.name));
             }
+            if rest == "max_in_flight" {
+                let configured = f64::from(pool.max_in_flight?);
+                return Some(Found { target: Target::Pool { pool: at }, configured });
+            }
             let place = rest.strip_prefix("endpoints[")?.strip_suffix("].weight")?;
             let endpoint: usize = place.parse().ok()?;
             let configured = pool.endpoints.get(endpoint)?.weight;
@@ -129,6 +138,7 @@ impl Targets<'_> {
             for limit in &pool.rate_limits {
                 add_names(&mut names, &format!("pools.{}.rate_limits.{}", pool.name, limit.core().name), limit.core());
             }
+            names.extend(pool.max_in_flight.map(|_| format!("pools.{}.max_in_flight", pool.name)));
             names.extend((0..pool.endpoints.len()).map(|k| format!("pools.{}.endpoints[{k}].weight", pool.name)));
         }
         names

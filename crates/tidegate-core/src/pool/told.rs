@@ -64,6 +64,7 @@ impl Pool {
             Event::LoadMissed(endpoint) => self.refresh(now, endpoint),
             Event::Drain { endpoint, draining } => self.on_drain(now, endpoint, draining),
             Event::Weight { endpoint, weight } => self.on_weight(now, endpoint, weight),
+            Event::MaxInFlight(max) => self.cfg.max_in_flight = Some(max.max(1)),
         }
         self.serve_queue(now);
     }

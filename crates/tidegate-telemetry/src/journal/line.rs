@@ -48,6 +48,7 @@ pub(super) enum Input<'a> {
     LoadMissed(u32),
     Drain(u32, bool),
     Weight(u32, f64),
+    MaxInFlight(u32),
     Deadline(()),
     Admit {
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -167,6 +168,7 @@ impl<'a> Input<'a> {
             Event::LoadMissed(endpoint) => Self::LoadMissed(endpoint.0),
             Event::Drain { endpoint, draining } => Self::Drain(endpoint.0, draining),
             Event::Weight { endpoint, weight } => Self::Weight(endpoint.0, weight),
+            Event::MaxInFlight(max) => Self::MaxInFlight(max),
         }
     }
 
@@ -187,6 +189,7 @@ impl<'a> Input<'a> {
             Self::LoadMissed(endpoint) => Event::LoadMissed(EndpointId(endpoint)),
             Self::Drain(endpoint, draining) => Event::Drain { endpoint: EndpointId(endpoint), draining },
             Self::Weight(endpoint, weight) => Event::Weight { endpoint: EndpointId(endpoint), weight },
+            Self::MaxInFlight(max) => Event::MaxInFlight(max),
             _ => return None,
         })
     }

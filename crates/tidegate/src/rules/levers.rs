@@ -22,6 +22,7 @@ impl Levers {
                 self.governor.with(|limits, _| limits.rate(limit, &path)).map(|per_second| per_second * period_s)
             }
             Target::Total { limit } => self.governor.with(|limits, _| limits.total(limit)).map(f64::from),
+            Target::Pool { pool } => self.pools.get(*pool)?.with(|p, _| p.config().max_in_flight).map(f64::from),
             Target::Weight { pool, endpoint } => {
                 let pool = self.pools.get(*pool).filter(|p| *endpoint < p.endpoints.len())?;
                 Some(pool.with(|p, _| p.endpoints().get(EndpointId(*endpoint as u32)).weight))
@@ -38,6 +39,10 @@ impl Levers {
             }
             // Core keeps it whole and at least 1.
             Target::Total { limit } => self.governor.with(|limits, _| limits.set_total(limit, value as u32)),
+            Target::Pool { pool } => self.pools.get(*pool).is_some_and(|p| {
+                p.on_event(Event::MaxInFlight(value as u32));
+                true
+            }),
             Target::Weight { pool, endpoint } => {
                 let found = self.pools.get(*pool).filter(|p| *endpoint < p.endpoints.len());
                 found.is_some_and(|p| {
