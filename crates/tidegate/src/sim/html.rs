@@ -50,6 +50,7 @@ pub(super) fn page(scenario: &str, chapters: &[Chapter<'_>]) -> anyhow::Result<S
         let points: Vec<(&str, f64, f64)> = r.lines.iter().filter_map(point).collect();
         figure(&mut out, "Latency against success: up and to the left is better", &plot::pareto(&points)?)?;
         for (title, cells) in [
+            ("Tenants", super::table::tenants(r)),
             ("Differences, paired by seed", super::table::pairs(r)),
             ("Total time of each round", super::table::rounds(r)),
         ] {

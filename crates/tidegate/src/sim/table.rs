@@ -114,7 +114,7 @@ pub(super) fn pairs(r: &Report) -> Option<Cells> {
 }
 
 /// One line per row and tenant. `None` where nobody is told apart.
-fn tenants(r: &Report) -> Option<Cells> {
+pub(super) fn tenants(r: &Report) -> Option<Cells> {
     let head = ["", "tenant", "requests", "success %", "refused %", "p50 s", "p99 s"].map(str::to_owned).to_vec();
     let row = |t: &TenantLine| {
         let name = if t.tenants == 1 { t.tenant.clone() } else { format!("{} ({})", t.tenant, t.tenants) };
