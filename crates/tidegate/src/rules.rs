@@ -48,6 +48,7 @@ impl Running {
             target: rule.target.clone(),
             metric: metrics::shown(&rule.when.source),
             problem: None,
+            said: None,
             pretended: rule.dry_run.then(|| rule.core().configured),
             changes: VecDeque::new(),
         });

@@ -77,15 +77,15 @@ concurrency_limits: [{{ name: streams, max_in_flight: 400 }}]
 pools: {{ p: {{ endpoints: [{{ url: '{}' }}], max_in_flight: 64 }} }}
 rules:
   - name: shed
-    when: {{ metric: max(busy), scrape: {{ url: 'http://{at}/metrics', every: 50ms }}, op: '>', value: 70, for: 200ms }}
+    when: {{ metric: max(busy), scrape: {{ url: 'http://{at}/metrics', every: 100ms }}, op: '>', value: 70, for: 300ms }}
     do: {{ scale: 0.5, target: rate_limits.all, min: 1_200, cooldown: 100ms }}
-    revert: {{ value: 30, for: 200ms }}
+    revert: {{ value: 30, for: 300ms }}
   - name: dry
-    when: {{ metric: max(busy), scrape: {{ url: 'http://{at}/metrics', every: 50ms }}, op: '>', value: 70, for: 200ms }}
+    when: {{ metric: max(busy), scrape: {{ url: 'http://{at}/metrics', every: 100ms }}, op: '>', value: 70, for: 300ms }}
     do: {{ scale: 0.5, target: rate_limits.other, min: 1_000, cooldown: 100ms }}
     dry_run: true
   - name: asked
-    when: {{ prometheus: {{ url: 'http://{at}', query: busy, every: 50ms }}, op: '>', value: 70, for: 0s }}
+    when: {{ prometheus: {{ url: 'http://{at}', query: busy, every: 100ms }}, op: '>', value: 70, for: 0s }}
     do: {{ step: -300, target: concurrency_limits.streams, min: 50, cooldown: 50ms }}
   - name: own
     when: {{ metric: tidegate_build_info, op: '>=', value: 1, for: 0s }}

@@ -20,6 +20,8 @@ pub(super) struct Kept {
     pub(super) metric: String,
     /// Why the last question gave no number.
     pub(super) problem: Option<String>,
+    /// The last of these that was logged.
+    pub(super) said: Option<String>,
     /// Of a dry run: the value its target would have.
     pub(super) pretended: Option<f64>,
     /// The oldest first.
@@ -32,9 +34,9 @@ impl Kept {
         self.pretended.or_else(|| levers.present(&self.target))
     }
 
-    /// Remembers why there is no number; the first of several alike is logged.
+    /// Remembers why there is no number. A metric that comes and goes for the same reason is logged once.
     pub(super) fn note(&mut self, problem: Option<String>) {
-        if problem.is_some() && problem != self.problem {
+        if problem.is_some() && problem != self.said {
             let why = problem.as_deref();
             tracing::info!(
                 rule = self.rule.config().name,
@@ -42,6 +44,7 @@ impl Kept {
                 why,
                 "the metric of a rule is not known"
             );
+            self.said.clone_from(&problem);
         }
         self.problem = problem;
     }
