@@ -80,7 +80,10 @@ fn a_dying_engine_takes_only_its_own_streams_with_it() {
     let mut most = 0;
     wait_until("back", || {
         let back = pool.with(|p, _| p.level(VICTIM, 0) == Level::Full);
-        most = most.max(in_flight_at(&pool, VICTIM));
+        // Until its trial is answered; then its share grows.
+        if pool.with(|p, now| p.share_at(VICTIM, now)) == 0.0 {
+            most = most.max(in_flight_at(&pool, VICTIM));
+        }
         back
     });
     assert!(most <= 1, "{most} requests at once while its trial was out");
