@@ -52,13 +52,13 @@ pub(crate) fn read_either(r: &mut Reader<'_, '_>) -> Breaker {
         let hint = "remove one of the two; `breaker` can be told more".to_owned();
         r.contradiction("outlier", found, "one of outlier and breaker", hint);
     }
-    let breaker = read(r);
+    let breaker = read(r, DEFAULT_BREAKER);
     outlier.map_or(breaker, |outlier| Breaker::of(outlier.params()))
 }
 
 /// Reads the key `breaker`.
-pub(crate) fn read(r: &mut Reader<'_, '_>) -> Breaker {
-    let Some(read) = read_registered(r, &BREAKERS, registry::all(), DEFAULT_BREAKER) else {
+pub(crate) fn read(r: &mut Reader<'_, '_>, default: &str) -> Breaker {
+    let Some(read) = read_registered(r, &BREAKERS, registry::all(), default) else {
         // The stand-in for a breaker that could not be read; a config with it is never returned.
         return Breaker::of(Params::defaults(registry::default_breaker()));
     };

@@ -295,9 +295,9 @@ impl<'r, 'a> Reader<'r, 'a> {
         crate::policy::read(self, default)
     }
 
-    /// The breaker at the key `breaker`.
-    pub fn breaker(&mut self) -> Breaker {
-        breaker::read(self)
+    /// The breaker at the key `breaker`, `default` if absent.
+    pub fn breaker(&mut self, default: &str) -> Breaker {
+        breaker::read(self, default)
     }
 
     /// A secret.

@@ -321,7 +321,7 @@ impl Pool {
         hot.rate.on_event(now);
         self.endpoints.stats[id.index()].on_dispatch();
         self.log_in_flight(now, id);
-        self.tell_dispatch(now, id, class, key, trial);
+        self.tell_dispatch(now, key, &dispatch);
         self.picker.on_event(now, id, &EndpointEvent::Dispatched(&dispatch), &self.endpoints);
         self.refresh(now, id);
         Decision::Send { ticket: Ticket { key, endpoint: id, trial }, rule, detail: pick.reason }

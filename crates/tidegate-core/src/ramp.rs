@@ -22,6 +22,8 @@ const DEPTH: f64 = 2.0;
 const SHORTEST_S: f64 = 0.02;
 /// Time per doubling where no time to first byte is known, seconds.
 const UNKNOWN_S: f64 = 0.1;
+/// Rules that chase load keep their bucket at least so long at the full share.
+const CHASED_FOR: Duration = Duration::from_secs(3);
 /// At the full share for so long, it is over, whatever is refused.
 const AT_LAST: Duration = Duration::from_secs(60);
 
@@ -57,6 +59,8 @@ pub(crate) struct Ask {
     pub(crate) chases_load: bool,
     /// Own requests in flight at the endpoint.
     pub(crate) in_flight: u32,
+    /// What it would have in flight if it were like the others.
+    pub(crate) usual_in_flight: f64,
     /// The endpoint's fair part of the pool's requests, per second.
     pub(crate) rate: f64,
 }
@@ -67,10 +71,19 @@ struct Window {
     since: Instant,
     asked: u32,
     refused: u32,
+    /// Sums over decisions: requests in flight, and what the others had.
+    load: f64,
+    usual: f64,
     ended: u32,
     failed: u32,
-    /// Windows in a row in which almost nothing was refused.
+    /// Windows in a row in which almost nothing was held back.
     calm: u32,
+}
+
+impl Window {
+    fn new(since: Instant, calm: u32) -> Self {
+        Self { since, asked: 0, refused: 0, load: 0.0, usual: 0.0, ended: 0, failed: 0, calm }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +125,7 @@ impl Ramp {
     }
 
     fn new(now: Instant, form: Form, share: f64, unit: Duration, before: Pace, tokens: f64) -> Self {
-        let window = Window { since: now, asked: 0, refused: 0, ended: 0, failed: 0, calm: 0 };
+        let window = Window::new(now, 0);
         let full_since = (share >= 1.0).then_some(now);
         Self { form, since: now, share, unit, tokens, before, latency_s: None, latency_at: now, full_since, window }
     }
@@ -164,7 +177,7 @@ impl Ramp {
         }
         if self.full_since.is_none() {
             self.full_since = Some(now);
-            self.window = Window { since: now, asked: 0, refused: 0, ended: 0, failed: 0, calm: 0 };
+            self.window = Window::new(now, 0);
         }
         self.is_over(now, chases)
     }
@@ -178,9 +191,15 @@ impl Ramp {
             return false;
         }
         let w = self.window;
-        let calm = 50 * w.refused <= w.asked && self.slowness_at(now) <= 1.5;
+        // A rule that chases load asks for more than its part until the endpoint is as busy as the others, and no herd comes from then on.
+        // Where the others have less than one request each there is no load to chase.
+        let like_others = w.load >= 0.7 * w.usual || w.usual < f64::from(w.asked);
+        let free = if chases { like_others } else { 50 * w.refused <= w.asked };
+        // Some break ties by the rate of the last second, so its memory has to fade as well.
+        let long = !chases || self.full_since.is_some_and(|since| now.since(since) >= CHASED_FOR);
+        let calm = free && long && self.slowness_at(now) <= 1.5;
         let calm = if calm { w.calm + 1 } else { 0 };
-        self.window = Window { since: now, asked: 0, refused: 0, ended: 0, failed: 0, calm };
+        self.window = Window::new(now, calm);
         calm >= if chases { 2 } else { 1 }
     }
 
@@ -214,6 +233,8 @@ impl Ramp {
         };
         let passes = shared && ask.in_flight < self.most_in_flight(ask.rate);
         self.window.asked += 1;
+        self.window.load += f64::from(ask.in_flight);
+        self.window.usual += ask.usual_in_flight;
         self.window.refused += u32::from(!passes);
         passes
     }

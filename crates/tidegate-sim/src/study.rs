@@ -3,12 +3,26 @@
 //! A scenario with `study` is run by the study's own runner instead of the kernel; what comes back is a table, of numbers for programs
 //! and people alike.
 
+mod breaker;
+mod detection;
+mod incident;
+mod jobs;
+mod lab;
+mod pulse;
+mod recovery;
+mod rows;
 pub mod sheet;
+pub mod table;
 pub mod tenants;
 
 use tidegate_config::{Absent, Key, Kind, Reader, Section, Table};
 
+pub use breaker::BreakerStudy;
+use detection::Detection;
+use pulse::Pulse;
+use recovery::Recovery;
 pub use sheet::{Cell, Sheet};
+pub use table::Grid;
 use tenants::TenantsStudy;
 
 use crate::batch::Seeds;
@@ -17,27 +31,64 @@ use crate::batch::Seeds;
 #[derive(Clone, Debug, Default)]
 pub struct Study {
     tenants: Option<TenantsStudy>,
+    breaker: Option<BreakerStudy>,
 }
 
 impl Section for Study {
     const TABLE: &'static Table = &Table {
         place: "study",
         summary: "A study takes the place of fleet, workload and policies.",
-        keys: &[Key {
-            name: "tenants",
-            kind: Kind::Table(TenantsStudy::TABLE),
-            absent: Absent::Means("no such study"),
-            summary: "Shares of one rate between tenants, beside other ways to limit it.",
-            example: "{ traces: [{ name: two, rate: 100, tenants: [{ name: a, demand: 200 }] }] }",
-        }],
+        keys: &[
+            Key {
+                name: "tenants",
+                kind: Kind::Table(TenantsStudy::TABLE),
+                absent: Absent::Means("no such study"),
+                summary: "Shares of one rate between tenants, beside other ways to limit it.",
+                example: "{ traces: [{ name: two, rate: 100, tenants: [{ name: a, demand: 200 }] }] }",
+            },
+            Key {
+                name: "pulse",
+                kind: Kind::Table(Pulse::TABLE),
+                absent: Absent::Means("no such study"),
+                summary: "How often a breaker opens an endpoint that is not down.",
+                example: "{ duration: 24h }",
+            },
+            Key {
+                name: "detection",
+                kind: Kind::Table(Detection::TABLE),
+                absent: Absent::Means("no such study"),
+                summary: "How long until a breaker sees that an endpoint is down.",
+                example: "{ max_rate: 20 }",
+            },
+            Key {
+                name: "recovery",
+                kind: Kind::Table(Recovery::TABLE),
+                absent: Absent::Means("no such study"),
+                summary: "How an endpoint that is well again gets its traffic back.",
+                example: "{ quick: true }",
+            },
+        ],
     };
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
-        Self { tenants: r.table("tenants") }
+        let pulse = r.table("pulse").map(BreakerStudy::Pulse);
+        let detection = r.table("detection").map(BreakerStudy::Detection);
+        let recovery = r.table("recovery").map(BreakerStudy::Recovery);
+        let study = Self { tenants: r.table("tenants"), breaker: pulse.or(detection).or(recovery) };
+        let set = ["tenants", "pulse", "detection", "recovery"].into_iter().filter(|name| r.is_set(name)).count();
+        if set != 1 {
+            r.missing("tenants");
+        }
+        study
     }
 }
 
 impl Study {
+    /// The study of breakers, if it is one.
+    pub fn breaker(&self) -> Option<&BreakerStudy> {
+        self.breaker.as_ref()
+    }
+
     /// Names that a run can be restricted to.
     pub fn variants(&self) -> Vec<&str> {
         self.tenants.iter().flat_map(|study| &study.traces).map(|t| t.name.as_str()).collect()

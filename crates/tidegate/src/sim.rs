@@ -14,6 +14,7 @@ use tidegate_sim::batch::{self, Seeds};
 use tidegate_sim::report::{Report, report, report_json};
 use tidegate_sim::scenario::{Cell, Row, Scenario, Unread};
 
+mod grids;
 mod html;
 mod study;
 mod table;
@@ -88,6 +89,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(study) = &scenario.study {
         if args.report.is_some() || !args.policy.is_empty() {
             return refuse(&Refused(format!("tidegate sim: {name} is a study: it has no --policy and no --report")));
+        }
+        if let Some(study) = study.breaker() {
+            return grids::run(args, &name, study, seeds(args, &scenario));
         }
         let known = study.variants();
         if let Some(wanted) = args.variant.iter().find(|w| !known.contains(&w.as_str())) {

@@ -2,8 +2,9 @@
 //!
 //! Ties go to the endpoint with the lowest weighted request rate over the last second, then to chance: at low load everybody has zero
 //! in flight, and the rate keeps the choice from being the same endpoint every time. A new or returned endpoint starts with a phantom
-//! count, so that "zero in flight" does not draw the whole stream to it. It fades by one per answer, and by one per turn it was passed
-//! over (as many decisions as there are endpoints): in a quiet pool, where nobody has five in flight, it would never be used. O(n).
+//! count, so that "zero in flight" does not draw the whole stream to it. It fades by one per answer, by one per turn it was passed over
+//! (as many decisions as there are endpoints) and by one per second: in a quiet pool, where nobody has five in flight, it would never be
+//! used, and one gateway of many may see a request in a minute. O(n).
 
 use super::tie::{Lowest, PerEndpoint};
 use super::{Cx, Pick, Picker, Usable};
@@ -38,19 +39,26 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
 pub struct LeastConnections {
     initial: f64,
     phantom: PerEndpoint<f64>,
+    /// When phantoms last faded.
+    faded: Instant,
 }
 
 impl LeastConnections {
     /// A picker with these parameters.
     pub fn new(params: &Params) -> Self {
-        Self { initial: params.integer("initial_connections") as f64, phantom: PerEndpoint::default() }
+        Self {
+            initial: params.integer("initial_connections") as f64,
+            phantom: PerEndpoint::default(),
+            faded: Instant::ORIGIN,
+        }
     }
 }
 
 impl Picker for LeastConnections {
     fn pick(&mut self, cx: &mut Cx<'_>, _req: &Request<'_>, usable: &Usable<'_>) -> Option<Pick> {
         let mut lowest = Lowest::new();
-        let turn = 1.0 / usable.len() as f64;
+        let turn = 1.0 / usable.len() as f64 + cx.now.secs_since(self.faded);
+        self.faded = cx.now;
         for e in usable.iter() {
             let phantom = self.phantom.at(e.id);
             let load = (f64::from(e.in_flight) + *phantom) / e.weight;

@@ -187,24 +187,29 @@ impl Adaptive {
     }
 
     /// A request was sent. Its turn, and what the stall test says.
-    pub(super) fn on_dispatch(&mut self, look: &Look<'_>, key: RequestKey) -> (u64, Found) {
+    pub(super) fn on_dispatch(&mut self, look: &Look<'_>, key: RequestKey, tenant: u64) -> (u64, Found) {
         if self.waiting.len() == 0 && self.stall.streams == 0 {
             self.stall.on_idle_ends(look.now);
         }
         let turn = self.waiting.on_dispatch(look.now, key);
+        self.hard.on_dispatch(tenant);
         self.watch_late(look);
-        let stalled =
-            self.stall.judge(look.now, &self.waiting, &self.histogram, &look.peers, look.settings.stall_after_s);
+        (turn, self.judge_stall(look))
+    }
+
+    /// What the stall test says now.
+    pub(super) fn judge_stall(&mut self, look: &Look<'_>) -> Found {
+        let stalled = self.stall.judge(look, &self.waiting, &self.histogram, self.firsts.mean());
         match stalled {
             Stalled::No => {}
             Stalled::Soft if look.closed => self.reasons |= reason::STALL,
             Stalled::Soft => {}
             Stalled::Hard => {
                 self.judged_before = look.now;
-                return (turn, Found::Open("stall"));
+                return Found::Open("stall");
             }
         }
-        (turn, Found::Nothing)
+        Found::Nothing
     }
 
     /// An answer began well, `took_s` seconds after it was sent.
@@ -229,12 +234,11 @@ impl Adaptive {
         }
         self.newest_good = self.newest_good.max(Some(seen.sent_at));
         self.baseline.on_outcome(now, false, look.full);
-        if look.closed && self.hard.on_success(now, seen.sent_at, seen.tenant, self.baseline.own()) {
-            if self.soft.at(now) > 0.0 {
-                let expected = self.baseline.expected(look.peers.failed);
-                let suspected = (5.0 * expected).clamp(0.15, 0.5);
-                self.soft.add(now, libm::log((1.0 - suspected) / (1.0 - expected)), H_SOFT + 4.0);
-            }
+        let counts = look.closed && self.hard.on_success(now, seen.sent_at, self.baseline.own());
+        if counts && self.soft.at(now) > 0.0 {
+            let expected = self.baseline.expected(look.peers.failed);
+            let suspected = (5.0 * expected).clamp(0.15, 0.5);
+            self.soft.add(now, libm::log((1.0 - suspected) / (1.0 - expected)), H_SOFT + 4.0);
         }
         self.settle_reasons(now);
     }
@@ -249,7 +253,7 @@ impl Adaptive {
         if !look.closed || self.clumps.is_more_of_one(look.now, seen.connection) {
             return Found::Nothing;
         }
-        let failed = Failed { sent_at: seen.sent_at, connection: seen.connection, tenant: seen.tenant };
+        let failed = Failed { sent_at: seen.sent_at, connection: seen.connection, tenant: seen.tenant, probe: false };
         self.count(look, &failed)
     }
 
@@ -357,6 +361,12 @@ impl Adaptive {
             | over(reason::GUARD, self.hard.at(now)));
     }
 
+    /// When the stall test wants to look again; only while it has spoken softly.
+    pub(super) fn stall_at(&self, now: Instant, stall_after_s: f64) -> Option<Instant> {
+        let waits = self.reasons & reason::STALL != 0 && self.waiting.len() > 0;
+        waits.then(|| self.stall.due_at(now, stall_after_s))
+    }
+
     /// When the next probe of a suspicion is due.
     pub(super) fn probe_at(&self) -> Option<Instant> {
         self.suspicion.next_at()
@@ -375,7 +385,7 @@ impl Adaptive {
         self.baseline.failed.on_outcome(look.now, true);
         // A connection and a tenant of its own.
         let own = (1 << 63) | u64::from(number);
-        self.count(look, &Failed { sent_at: look.now, connection: own, tenant: own })
+        self.count(look, &Failed { sent_at: look.now, connection: own, tenant: own, probe: true })
     }
 
     /// Whether the newest probe failed.

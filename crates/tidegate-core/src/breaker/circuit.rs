@@ -19,6 +19,8 @@ use crate::time::{Duration, Instant, duration_from_secs};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+/// A reduced endpoint gets at least so many requests per second of its part: evidence has to flow, or the tests starve on what is left.
+const EVIDENCE_RATE: f64 = 1.0;
 /// Part of its weight that a reduced endpoint keeps. Policies that follow shares draw for it; those that chase load would send what is
 /// cheap there anyway, and half of them have no time to be told a penalty of, so for them it is a rate.
 const REDUCED: f64 = 0.25;
@@ -188,7 +190,7 @@ impl Circuit {
     pub(crate) fn on_admission(&mut self, now: Instant, fair: f64, rate: f64) {
         match &mut self.state {
             State::HalfOpen(HalfOpen { ramp: Some(ramp), .. }) => ramp.on_admission(now, fair, rate),
-            _ => self.tokens = (self.tokens + 1.05 * REDUCED * fair).min(2.0),
+            _ => self.tokens = (self.tokens + 1.05 * reduced(rate) * fair).min(2.0),
         }
     }
 
@@ -204,7 +206,7 @@ impl Circuit {
             return true;
         }
         let bound = if self.is_guarded() { self.pace.total_s.map(|s| quantile(ask.rate * s)) } else { None };
-        let shared = if ask.chases_load { self.tokens >= 1.0 } else { rng.unit() < REDUCED };
+        let shared = if ask.chases_load { self.tokens >= 1.0 } else { rng.unit() < reduced(ask.rate) };
         shared && bound.is_none_or(|most| f64::from(ask.in_flight) < libm::ceil(most).max(1.0))
     }
 
@@ -266,7 +268,7 @@ impl Circuit {
     }
 
     /// A request was sent there, as its trial or not. Its turn, and what the tests say.
-    pub(crate) fn on_dispatch(&mut self, look: &Look<'_>, key: RequestKey, trial: bool) -> (u64, Found) {
+    pub(crate) fn on_dispatch(&mut self, look: &Look<'_>, key: RequestKey, tenant: u64, trial: bool) -> (u64, Found) {
         let look = &self.view(look, self.generation);
         self.backoff.on_dispatch();
         if let State::HalfOpen(half) = &mut self.state {
@@ -282,7 +284,7 @@ impl Circuit {
         let judged = matches!(&self.state, State::Closed) || self.ramp().is_some();
         match &mut self.tests {
             Tests::Adaptive(tests) => {
-                let (turn, found) = tests.on_dispatch(look, key);
+                let (turn, found) = tests.on_dispatch(look, key, tenant);
                 (turn, if judged { found } else { Found::Nothing })
             }
             Tests::Classic(_) | Tests::Off => (0, Found::Nothing),
@@ -420,11 +422,16 @@ impl Circuit {
     }
 
     /// Lets time pass.
-    pub(crate) fn on_time(&mut self, look: &Look<'_>, rng: &mut Rng) {
+    pub(crate) fn on_time(&mut self, look: &Look<'_>, rng: &mut Rng) -> Found {
+        let look = &self.view(look, self.generation);
         let now = look.now;
+        let mut found = Found::Nothing;
         if let Tests::Adaptive(tests) = &mut self.tests {
             tests.settle_reasons(now);
             self.fails_fast &= tests.is_corroborated();
+            if look.closed && tests.stall_at(now, look.settings.stall_after_s).is_some() {
+                found = tests.judge_stall(look);
+            }
         }
         match &mut self.state {
             State::Closed => {}
@@ -444,6 +451,7 @@ impl Circuit {
                 }
             }
         }
+        found
     }
 
     /// When the next probe is due.
@@ -483,7 +491,7 @@ impl Circuit {
     }
 
     /// When time alone next changes something.
-    pub(crate) fn next_at(&self, now: Instant, steps: &[WarmUpStep]) -> Option<Instant> {
+    pub(crate) fn next_at(&self, now: Instant, settings: &Settings, steps: &[WarmUpStep]) -> Option<Instant> {
         match (&self.state, &self.tests) {
             (State::Open(open), _) => Some(open.probe_at.unwrap_or(open.hold_until)),
             (State::HalfOpen(half), _) => match half.trial {
@@ -493,7 +501,8 @@ impl Circuit {
             (State::Closed, Tests::Adaptive(tests)) => {
                 // Evidence fades by itself; nobody needs to know to the second when it is gone.
                 let fades = (!tests.is_calm()).then(|| now + Duration::from_secs(5));
-                tests.probe_at().or(fades)
+                let stall = tests.stall_at(now, settings.stall_after_s);
+                tests.probe_at().into_iter().chain(fades).chain(stall).min()
             }
             (State::Closed, _) => None,
         }
@@ -562,6 +571,11 @@ impl Circuit {
             Tests::Off => {}
         }
     }
+}
+
+/// Part that a reduced endpoint keeps of its `rate` per second, 0.25..1.
+fn reduced(rate: f64) -> f64 {
+    (EVIDENCE_RATE / rate.max(1e-9)).clamp(REDUCED, 1.0)
 }
 
 /// Whether an end shows that the endpoint moves (notes: breaker, section 2).

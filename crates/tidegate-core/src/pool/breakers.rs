@@ -111,8 +111,11 @@ impl Pool {
     }
 
     /// A request was sent.
-    pub(super) fn tell_dispatch(&mut self, now: Instant, id: EndpointId, class: usize, key: RequestKey, trial: bool) {
-        let (turn, found) = self.with_circuit(now, (id, class), |c, look, _| c.on_dispatch(look, key, trial));
+    pub(super) fn tell_dispatch(&mut self, now: Instant, key: RequestKey, dispatch: &Dispatch) {
+        let (id, class) = (dispatch.endpoint, usize::from(dispatch.traced.class));
+        let (tenant, trial) = (dispatch.tenant, dispatch.trial);
+        let tell = |c: &mut Circuit, look: &Look<'_>, _: &mut Rng| c.on_dispatch(look, key, tenant, trial);
+        let (turn, found) = self.with_circuit(now, (id, class), tell);
         if let Some(dispatch) = self.in_flight.get_mut(key) {
             dispatch.traced.turn = turn;
         }
@@ -335,8 +338,8 @@ impl Pool {
             member.ramp = None;
         }
         for class in 0..self.classes.len() {
-            self.with_circuit(now, (id, class), |c, look, rng| c.on_time(look, rng));
-            self.take_in(now, (id, class), Found::Nothing);
+            let found = self.with_circuit(now, (id, class), |c, look, rng| c.on_time(look, rng));
+            self.take_in(now, (id, class), found);
         }
         self.watch_breakers(now, id);
     }
@@ -348,7 +351,8 @@ impl Pool {
             return None;
         }
         let ramp = member.ramp.and_then(|r| r.next_change_at(now, &self.warm_up));
-        let circuits = self.classes.iter().filter_map(|c| c.circuits[id.index()].next_at(now, &self.warm_up));
+        let circuits =
+            self.classes.iter().filter_map(|c| c.circuits[id.index()].next_at(now, &self.breaker, &self.warm_up));
         circuits.chain(ramp).min()
     }
 

@@ -52,7 +52,10 @@ impl Pool {
             }
             let fair = (hot.weight / self.usable_weight.max(f64::MIN_POSITIVE)).min(1.0);
             let chases_load = self.cfg.policy.descriptor().chases_load;
-            let ask = Ask { chases_load, in_flight: hot.in_flight, rate: fair * per_second };
+            // What it would have in flight if it were like the others.
+            let others = self.in_flight.len() as f64 - f64::from(hot.in_flight);
+            let usual = others * hot.weight / (self.usable_weight - hot.weight).max(hot.weight);
+            let ask = Ask { chases_load, in_flight: hot.in_flight, usual_in_flight: usual, rate: fair * per_second };
             let circuit = &mut self.classes[class].circuits[id.index()];
             if circuit.is_out() {
                 self.barred += 1;
@@ -63,7 +66,8 @@ impl Pool {
             if let Some(ramp) = &mut self.members[id.index()].ramp {
                 passes &= ramp.passes(now, ask, &mut self.rng);
             }
-            if !passes && !(all_ramped && self.is_ramped(id, class)) {
+            passes |= all_ramped && self.is_ramped(id, class);
+            if !passes {
                 self.held_back.push(id);
             }
         }
@@ -120,6 +124,11 @@ impl Pool {
                 && self.members[id.index()].not_before <= now
                 && !self.is_full(*id)
         };
-        self.special.iter().copied().find(ready)
+        let id = self.special.iter().copied().find(ready)?;
+        // One gateway of many that do not speak with each other leaves most trials to the others: its part is all that it owes.
+        let weight = self.endpoints.hot[id.index()].weight;
+        let fair = weight / (self.usable_weight + weight).max(f64::MIN_POSITIVE);
+        let part = fair.max(1.0 / self.cfg.replicas.max(1.0));
+        (part >= 1.0 || self.usable.is_empty() || self.rng.unit() < part).then_some(id)
     }
 }

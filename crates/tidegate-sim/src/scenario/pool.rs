@@ -65,6 +65,9 @@ impl Section for Probes {
     }
 }
 
+/// The breaker of a comparison of policies: the default one lowers the weight of slow engines, which is what policies are compared for.
+const BREAKER: &str = "classic";
+
 /// Settings of the pool besides its policy.
 #[derive(Clone, Debug)]
 pub struct PoolSettings {
@@ -88,8 +91,8 @@ impl Section for PoolSettings {
             Key {
                 name: "breaker",
                 kind: Kind::Breaker,
-                absent: Absent::Default("adaptive"),
-                summary: "What keeps traffic from an endpoint that fails, as in a config file.",
+                absent: Absent::Default(BREAKER),
+                summary: "What keeps traffic from an endpoint that fails, as in a config file; `classic` as `adaptive` would come to the aid of slow policies.",
                 example: "off",
             },
             Key {
@@ -106,7 +109,7 @@ impl Section for PoolSettings {
         let max_attempts = u32::try_from(r.integer("max_attempts")).unwrap_or(1);
         Self {
             retry: RetryConfig { max_attempts, ..RetryConfig::default() },
-            breaker: r.breaker().params,
+            breaker: r.breaker(BREAKER).params,
             cool_down: r.duration("cool_down"),
         }
     }

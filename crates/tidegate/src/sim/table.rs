@@ -37,7 +37,7 @@ pub(super) fn report(scenario: &str, r: &Report) -> String {
     out
 }
 
-fn start(header: &[impl AsRef<str>]) -> Table {
+pub(super) fn start(header: &[impl AsRef<str>]) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED).set_header(header.iter().map(AsRef::as_ref));
     table
@@ -51,7 +51,7 @@ pub(super) fn plain(header: &[&str], rows: Vec<Vec<String>>) -> String {
 }
 
 /// Numbers to the right.
-fn finish(mut table: Table) -> String {
+pub(super) fn finish(mut table: Table) -> String {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }

@@ -29,6 +29,8 @@ pub(super) struct Failed {
     pub(super) sent_at: Instant,
     pub(super) connection: u64,
     pub(super) tenant: u64,
+    /// It is a probe and no request.
+    pub(super) probe: bool,
 }
 
 /// What the test says at a failure.
@@ -46,12 +48,31 @@ pub(super) enum Trip {
 #[derive(Clone, Copy, Debug)]
 struct Episode {
     began: Instant,
+    /// Fresh failures, of requests and probes.
     fresh: u32,
     /// When a stale failure last counted.
     stale_at: Option<Instant>,
+    /// When the last failure came, and since when there was never a pause between two of [`STALE_EVERY`].
+    last: Instant,
+    burst: Instant,
     /// Since when the sum is over half of either threshold, the lower first.
     hot: [Option<Instant>; 2],
     causes: Causes,
+}
+
+impl Episode {
+    fn new(began: Instant, stale_at: Option<Instant>) -> Self {
+        Self { began, fresh: 0, stale_at, last: began, burst: began, hot: [None; 2], causes: Causes::default() }
+    }
+
+    /// A failure came: whether it is the first after a pause.
+    fn starts_burst(&mut self, now: Instant) -> bool {
+        let starts = now.since(core::mem::replace(&mut self.last, now)) >= STALE_EVERY;
+        if starts {
+            self.burst = now;
+        }
+        starts
+    }
 }
 
 /// The test.
@@ -77,14 +98,23 @@ impl Hard {
         self.episode.is_none_or(|e| sent_at >= e.began)
     }
 
+    /// A request was sent.
+    pub(super) fn on_dispatch(&mut self, tenant: u64) {
+        if let Some(episode) = &mut self.episode {
+            episode.causes.on_dispatch(tenant);
+        }
+    }
+
     /// A failure that is no old news. Whether it counts, for the soft test as well.
     pub(super) fn on_failure(&mut self, now: Instant, failed: &Failed, expected: f64) -> Option<f64> {
         self.end_if_over(now);
         let first = self.episode.is_none();
         let fresh = !first && self.is_fresh(failed.sent_at);
-        let none = [None; 2];
-        let began = Episode { began: now, fresh: 0, stale_at: None, hot: none, causes: Causes::default() };
+        let began = Episode::new(now, None);
         let episode = self.episode.get_or_insert(began);
+        // A reset that kills everything in flight is one event also in the middle of an episode: only its first failure is fresh, and then
+        // those of requests sent since.
+        let fresh = fresh && (episode.starts_burst(now) || failed.sent_at >= episode.burst);
         if fresh {
             episode.fresh += 1;
         } else if episode.stale_at.is_some_and(|at| now.since(at) < STALE_EVERY) {
@@ -92,7 +122,9 @@ impl Hard {
         } else {
             episode.stale_at = Some(now);
         }
-        episode.causes.on_failure(failed.connection, failed.tenant);
+        // A stale one is no part of what was sent within the episode.
+        let tenant = (fresh && !failed.probe).then_some(failed.tenant);
+        episode.causes.on_failure(failed.connection, tenant);
         let step = libm::log(0.7 / expected).max(0.05);
         self.sum.add(now, step, H + ABOVE);
         self.watch_heat(now);
@@ -100,15 +132,12 @@ impl Hard {
     }
 
     /// A success. Whether it counts, for the soft test as well. `own`: the rate of failures ever.
-    pub(super) fn on_success(&mut self, now: Instant, sent_at: Instant, tenant: u64, own: f64) -> bool {
+    pub(super) fn on_success(&mut self, now: Instant, sent_at: Instant, own: f64) -> bool {
         if self.episode.is_none() {
             return true;
         }
         if !self.is_fresh(sent_at) {
             return false;
-        }
-        if let Some(episode) = &mut self.episode {
-            episode.causes.on_success(tenant);
         }
         let p = (1.5 * own).clamp(0.02, 0.45);
         self.sum.add(now, libm::log(0.3 / (1.0 - p)), H + ABOVE);
@@ -133,6 +162,10 @@ impl Hard {
         for (hot, h) in episode.hot.iter_mut().zip([H_PROBED, H]) {
             *hot = if s < h / 2.0 { None } else { hot.or(Some(now)) };
         }
+        if episode.hot[0].is_none() {
+            // Below half of the lower threshold is where causes begin to count: an episode may smoulder for minutes on background failures.
+            episode.causes = Causes::default();
+        }
     }
 
     /// Ends an episode whose sum faded away.
@@ -150,10 +183,10 @@ impl Hard {
             false => (H, (2.0 * median_s).clamp(0.5, 2.0), episode.hot[1]),
         };
         let s = self.sum.at(now);
-        let long = now.secs_since(episode.began) >= 5.0 && s >= h + 2.0;
         let holds = s >= h
             && hot.is_some_and(|since| now.secs_since(since) >= t)
-            && (episode.fresh >= 2 || long)
+            // What was in flight when a blip killed it says nothing of now, however many there were: only who was sent since does.
+            && episode.fresh >= 2
             && episode.causes.are_many();
         match holds {
             false => Trip::No,
@@ -165,9 +198,7 @@ impl Hard {
     /// Closed again: half the evidence re-opens.
     pub(super) fn on_closed(&mut self, now: Instant) {
         self.sum.reset(now, H / 2.0);
-        let none = [None; 2];
-        self.episode =
-            Some(Episode { began: now, fresh: 0, stale_at: Some(now), hot: none, causes: Causes::default() });
+        self.episode = Some(Episode::new(now, Some(now)));
     }
 
     /// Forgets.

@@ -3,11 +3,12 @@
 //! `gap` is the time since anything came: a first byte, a token, any answer. `H` is how unlikely that gap is, in nats: the sum over the
 //! oldest 64 requests that wait of what the histogram of first-byte times says they had to survive within the gap; streams that run and
 //! send nothing add 50 nats per second. A pause of the whole pool excuses: a peer must have moved in the second half of the gap.
-//! Evaluated when a request is sent, as nobody is hurt while nothing is sent (notes: breaker, section 3.4).
+//! Evaluated when a request is sent, as nobody is hurt while nothing is sent, and once it speaks softly, again when the gap is long enough:
+//! with a lowered weight the next request may be long in coming, and those that wait are the damage (notes: breaker, section 3.4).
 
 use super::histogram::Histogram;
 use super::waiting::Waiting;
-use crate::breaker::peers::Peers;
+use crate::breaker::circuit::Look;
 use crate::time::{Duration, Instant, duration_from_secs};
 
 /// Requests looked at.
@@ -55,15 +56,20 @@ impl Stall {
         self.progressed = now;
     }
 
-    /// Judges at a dispatch. `stall_after`: shortest gap that opens, seconds.
+    /// When a gap that is under way may open, as far as is known now.
+    pub(super) fn due_at(&self, now: Instant, stall_after: f64) -> Instant {
+        (self.progressed + duration_from_secs(stall_after)).max(now + EVERY * 20)
+    }
+
+    /// Judges at a dispatch, or when [`Self::due_at`] said. `lately_s`: mean time to first byte of the last eight.
     pub(super) fn judge(
         &mut self,
-        now: Instant,
+        look: &Look<'_>,
         waiting: &Waiting,
         histogram: &Histogram,
-        peers: &Peers,
-        stall_after: f64,
+        lately_s: Option<f64>,
     ) -> Stalled {
+        let (now, peers, stall_after) = (look.now, &look.peers, look.settings.stall_after_s);
         let gap = now.secs_since(self.progressed);
         let Some(median) = histogram.median_s() else { return Stalled::No };
         if gap < (3.0 * median).max(0.25) || self.taken_at.is_some_and(|at| now.since(at) < EVERY) {
@@ -86,7 +92,8 @@ impl Stall {
             h += 50.0 * (gap - TOLD_EVERY_S).max(0.0);
         }
         let inside = waiting.count_since(self.progressed, 2) + if streams { 2 } else { 0 };
-        let slow = median.max(peers.now_s.unwrap_or(0.0)).min(10.0);
+        // Slow is not hung, be it the pool or this endpoint alone.
+        let slow = median.max(peers.now_s.unwrap_or(0.0)).max(lately_s.unwrap_or(0.0)).min(10.0);
         if h >= 15.0 && gap >= stall_after.max(4.0 * slow) && inside >= 2 {
             Stalled::Hard
         } else if h >= 10.0 {

@@ -28,6 +28,8 @@ pub(super) struct Suspicion {
     asked: [Asked; OUT],
     /// The newest probe with a verdict, and whether it failed.
     newest: Option<(u32, bool)>,
+    /// The control of the probe decided last failed.
+    control_failed: bool,
 }
 
 impl Suspicion {
@@ -62,8 +64,10 @@ impl Suspicion {
         *part = Some(passed);
         let failed = match (asked.own?, asked.control) {
             (true, _) => false,
-            (false, control) => control?,
+            // Its own control, and the one before: where every other connect fails, half of the controls pass.
+            (false, control) => control? && !self.control_failed,
         };
+        self.control_failed = asked.control == Some(false);
         if core::mem::replace(&mut asked.told, true) {
             return None;
         }
@@ -92,10 +96,12 @@ mod tests {
         assert_eq!(s.on_answer(1, true, false), Some(false));
         assert!(!s.corroborates());
         s.on_sent(Instant::ORIGIN, 2, true, None);
-        assert_eq!((s.on_answer(2, true, true), s.on_answer(2, false, false)), (None, Some(true)));
+        assert_eq!((s.on_answer(2, true, true), s.on_answer(2, false, false)), (None, Some(false)), "nor right after");
+        s.on_sent(Instant::ORIGIN, 3, true, None);
+        assert_eq!((s.on_answer(3, true, true), s.on_answer(3, false, false)), (None, Some(true)));
         assert!(s.corroborates());
-        s.on_sent(Instant::ORIGIN, 3, false, None);
-        assert_eq!((s.on_answer(3, false, true), s.on_answer(3, false, false)), (Some(false), None));
+        s.on_sent(Instant::ORIGIN, 4, false, None);
+        assert_eq!((s.on_answer(4, false, true), s.on_answer(4, false, false)), (Some(false), None));
         assert!(!s.corroborates(), "the newest counts");
         assert_eq!(s.on_answer(99, false, false), None);
     }
