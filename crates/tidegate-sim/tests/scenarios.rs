@@ -178,7 +178,7 @@ fn faults_of_a_scenario_happen() {
     assert_eq!(fault("kind: refuse"), [1.0, 1.0], "retried elsewhere");
     assert_eq!(fault("kind: slow, factor: 3"), [1.0, 1.0]);
     let lost = fault("kind: status, status: 500");
-    assert!(lost.iter().all(|&s| (0.99..1.0).contains(&s)), "five errors and the endpoint is out: {lost:?}");
+    assert!(lost.iter().all(|&s| (0.99..=1.0).contains(&s)), "five errors and the endpoint is out: {lost:?}");
     let cut = fault("kind: cut");
     assert!(cut.iter().all(|&s| (0.98..1.0).contains(&s)), "{cut:?}");
 }
