@@ -213,11 +213,11 @@ impl Pool {
         }
         let retry = !req.attempted.is_empty();
         if retry {
-            if req.attempted.len() >= self.cfg.retry.max_attempts as usize || !self.budget.withdraw() {
+            if req.attempted.len() >= self.cfg.retry.max_attempts as usize || !self.budget.withdraw(now) {
                 return Decision::Shed { why: Shed::RetryBudget, retry_after: None };
             }
         } else {
-            self.budget.on_admission();
+            self.budget.on_admission(now);
             self.fill_ramps(now);
         }
         let decision = if self.must_wait() || self.pool_is_full() {

@@ -227,3 +227,45 @@ async fn a_slow_first_byte_is_hedged_and_the_slow_attempt_is_cancelled() {
     eventually("the slow attempts were cancelled", || closed.load(Relaxed) >= 1).await;
     assert_eq!(t.in_flight(), 0);
 }
+#[tokio::test]
+async fn a_request_that_waits_at_an_endpoint_that_hangs_goes_elsewhere() {
+    // Endpoint 0 hangs from its 30th request on; the breaker finds out and sends those who wait elsewhere.
+    let served = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&served);
+    let hanging = Scripted::start(move |mut c| {
+        let count = Arc::clone(&count);
+        async move {
+            while c.request().await.is_some() {
+                if count.fetch_add(1, Relaxed) >= 30 {
+                    return c.closed().await;
+                }
+                c.send("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+            }
+        }
+    })
+    .await;
+    let good = Scripted::answering("good", "ok").await;
+    let other = Scripted::answering("other", "ok").await;
+    let pool = "policy: round_robin, breaker: { name: adaptive, stall_after: 300ms }";
+    let t = Running::with(&[hanging.url(), good.url(), other.url()], pool, "");
+    // Clients that come whatever becomes of those before them.
+    let mut tasks = Vec::new();
+    let mut every = tokio::time::interval(std::time::Duration::from_millis(5));
+    for _ in 0..400 {
+        every.tick().await;
+        let mut client = t.client().await;
+        tasks.push(tokio::spawn(async move {
+            client.post("/v1/x", "", "body").await;
+            let reply = client.reply().await;
+            (reply.status, reply.header("x-tidegate-reason").is_some_and(|r| r.starts_with("retry;endpoint_hung")))
+        }));
+    }
+    let mut hung = 0;
+    for task in tasks {
+        let Ok((status, went_elsewhere)) = task.await else { unreachable!("a client that could not ask") };
+        assert_eq!(status, 200);
+        hung += usize::from(went_elsewhere);
+    }
+    assert!(hung > 0, "those who waited were sent elsewhere");
+    assert_eq!(t.in_flight(), 0);
+}

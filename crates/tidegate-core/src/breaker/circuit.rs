@@ -34,6 +34,8 @@ pub(crate) enum Found {
     Open(&'static str),
     /// It fails like everybody.
     PoolFails,
+    /// Its trial was not answered in time.
+    TrialHung(RequestKey),
 }
 
 /// What the tests look at besides the event.
@@ -438,7 +440,11 @@ impl Circuit {
             State::Open(open) if open.probe_at.is_none() && now >= open.hold_until => self.half_open("cool_down_over"),
             State::Open(_) => {}
             State::HalfOpen(half) => {
-                if matches!(half.trial, Trial::Out { until, .. } if now >= until) {
+                if let Trial::Out { key, until } = half.trial
+                    && now >= until
+                {
+                    // It was ours, not its client's: it should not wait for an engine that hangs.
+                    found = Found::TrialHung(key);
                     self.open(now, look.settings, "trial_hung", rng);
                 } else if let Some(ramp) = &mut half.ramp {
                     let oldest = match &self.tests {

@@ -220,6 +220,7 @@ impl Pool {
         match found {
             Found::Nothing => {}
             Found::PoolFails => self.on_pool_fails(now),
+            Found::TrialHung(key) => self.push_effect(Effect::Redispatch(key)),
             Found::Open(why) => {
                 let (may_open, alone) = self.may_open(now, id, class);
                 if may_open {
