@@ -86,12 +86,20 @@ fn merge(own: &mut Node, below: Node) {
         return;
     }
     let (Content::Map(own), Content::Map(below)) = (&mut own.content, below.content) else { return };
+    // In the template's order, so that what is said anew stands where it stood.
+    let mut merged = Vec::with_capacity(own.len() + below.len());
     for (key, value) in below {
-        match own.iter_mut().find(|(k, _)| text(k) == text(&key)) {
-            Some((_, mine)) => merge(mine, value),
-            None => own.push((key, value)),
+        match own.iter().position(|(k, _)| text(k) == text(&key)) {
+            Some(place) => {
+                let (key, mut mine) = own.remove(place);
+                merge(&mut mine, value);
+                merged.push((key, mine));
+            }
+            None => merged.push((key, value)),
         }
     }
+    merged.append(own);
+    *own = merged;
 }
 
 /// The policy or breaker that a mapping is about.

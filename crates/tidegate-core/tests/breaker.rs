@@ -571,3 +571,27 @@ fn the_longest_retry_after_counts() {
         Verdict::Success
     });
 }
+
+#[test]
+fn five_points_of_errors_over_the_peers_already_cut_the_weight() {
+    // Endpoint 0 fails 6 %, the others 1 %: how many requests of the pool until its weight is cut, over ten draws.
+    let cut_after = |seed: u64| {
+        let mut b = Bench::new(4);
+        let mut rng = tidegate_core::rng::Rng::new(seed);
+        for k in 0..20_000 {
+            b.now = b.now + secs(0.005);
+            let Some(ticket) = b.send(k % 7 + 1, 0) else { continue };
+            let rate = if ticket.endpoint() == E { 0.06 } else { 0.01 };
+            let verdict = if rng.unit() < rate { STATUS } else { Verdict::Success };
+            b.pool.on_event(b.now, Event::Connected { key: ticket.key(), connection: k });
+            b.end(ticket, verdict);
+            if b.turned.iter().any(|t| t.3 == Level::Reduced && t.0 == E) {
+                return k;
+            }
+        }
+        20_000
+    };
+    let mut all: Vec<u64> = (0..10).map(cut_after).collect();
+    all.sort_unstable();
+    assert!(all[5] < 1000, "{all:?}");
+}
