@@ -3,9 +3,10 @@
 //! An attempt owns its lease. Dropping one on the way means that nobody wants its answer any more: the lease settles as cancelled and the
 //! connection closes, which stops the engine.
 
+use crate::asked::Asked;
 use crate::error::ProxyError;
-use crate::exchange::{Asked, is_event_stream};
 use crate::gateway::Core;
+use crate::headers::is_event_stream;
 use crate::lease::Lease;
 use crate::pool::PoolHandle;
 use crate::upload::{Upload, UploadError};

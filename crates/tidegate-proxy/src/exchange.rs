@@ -6,70 +6,27 @@
 //!
 //! A hedge is a second attempt beside a first that is slow to begin; it comes out of the same budget.
 
+use crate::asked::Asked;
 use crate::attempt::{Begun, Miss, attempt};
 use crate::error::ProxyError;
 use crate::gateway::Core;
 use crate::lease::Lease;
 use crate::pool::PoolHandle;
-use crate::sniff::Sniffed;
 use crate::turn::Turn;
 use crate::upstream::Upstream;
 use bytes::Bytes;
-use http::{HeaderMap, Method, Uri};
 use http_body::Frame;
 use hyper::body::Incoming;
-use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::explain::Explain;
 use tidegate_core::id::EndpointId;
 use tidegate_core::outcome::{Failure, Outcome, Verdict};
 use tidegate_core::pool::Decision;
-use tidegate_core::request::Request;
 use tidegate_core::time::Instant;
 
 /// An attempt that has less time than this is not made.
 const SHORTEST_ATTEMPT: Duration = Duration::from_millis(50);
-
-/// What is sent, whichever endpoint it goes to, and what a decision may know of it.
-pub(crate) struct Asked {
-    pub(crate) method: Method,
-    pub(crate) uri: Uri,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: RefCell<Sniffed>,
-    pub(crate) hash_key: Option<u64>,
-    pub(crate) affinity_key: Option<u64>,
-    pub(crate) prompt_tokens: Option<u32>,
-    pub(crate) tenant: u64,
-    pub(crate) tenant_weight: f64,
-    pub(crate) priority: u8,
-    pub(crate) class: u8,
-    /// Prompt and expected answer, in tokens; 0 if unknown.
-    pub(crate) cost: f64,
-    pub(crate) deadline: Option<Instant>,
-}
-
-impl Asked {
-    /// Whether another attempt could send the body.
-    pub(crate) fn is_replayable(&self) -> bool {
-        self.body.borrow().is_replayable()
-    }
-
-    fn request<'a>(&self, attempted: &'a [EndpointId], deadline: Option<Instant>) -> Request<'a> {
-        Request {
-            hash_key: self.hash_key,
-            affinity_key: self.affinity_key,
-            prompt_tokens: self.prompt_tokens,
-            tenant: self.tenant,
-            class: self.class,
-            tenant_weight: self.tenant_weight,
-            priority: self.priority,
-            cost: self.cost,
-            deadline,
-            attempted,
-        }
-    }
-}
 
 /// An answer whose head has arrived.
 pub(crate) struct Answer {
@@ -320,11 +277,6 @@ fn reason(again: Option<Again>, rule: &str, detail: &str, queued: bool) -> Strin
         text.push_str(detail);
     }
     text
-}
-
-/// Whether an answer is a stream of server-sent events.
-pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
-    headers.get(http::header::CONTENT_TYPE).is_some_and(|v| v.as_bytes().starts_with(b"text/event-stream"))
 }
 
 #[cfg(test)]

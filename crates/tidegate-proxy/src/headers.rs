@@ -47,6 +47,11 @@ pub(crate) fn forwarded_for(headers: &mut HeaderMap, address: std::net::IpAddr) 
     }
 }
 
+/// Whether an answer is a stream of server-sent events.
+pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
+    headers.get(http::header::CONTENT_TYPE).is_some_and(|v| v.as_bytes().starts_with(b"text/event-stream"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

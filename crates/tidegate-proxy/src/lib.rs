@@ -4,6 +4,7 @@
 //! per core with its own listening socket and its own idle upstream connections; the pool's lock is the only thing cores share, and it
 //! is never held across an await.
 
+mod asked;
 mod attempt;
 mod client_key;
 mod clock;

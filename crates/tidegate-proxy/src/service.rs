@@ -1,11 +1,12 @@
 //! One request, from its head to the head of its answer.
 
+use crate::asked::Asked;
 use crate::error::ProxyError;
-use crate::exchange::{Answer, Asked, Way, exchange, is_event_stream};
+use crate::exchange::{Answer, Way, exchange};
 use crate::gateway::Core;
 use crate::governor::{self, Budget, Left, Need};
 use crate::guard::Watch;
-use crate::headers::{forwarded_for, strip_hop_by_hop};
+use crate::headers::{forwarded_for, is_event_stream, strip_hop_by_hop};
 use crate::pool::{EndpointHandle, PoolHandle};
 use crate::relay::{Download, End, Relay};
 use crate::sniff::{self, Fields, Sniffed};
