@@ -259,6 +259,61 @@ async function levels() {
   }));
 }
 
+// Rows are kept, so that a button keeps its focus while numbers change.
+const ruleRows = new Map();
+
+function ruleRow(rule) {
+  let found = ruleRows.get(rule.name);
+  if (found) return found;
+  const [when, metric, present, last] = [el("code"), el("span"), el("span"), el("span")];
+  const path = `/api/rules/${encodeURIComponent(rule.name)}`;
+  const revert = el("button", { type: "button", textContent: "Revert" });
+  revert.setAttribute("aria-label", `Revert ${rule.target} to its configured value`);
+  revert.onclick = () => change(revert, path + "/revert", {}, `${rule.target} is back at its configured value.`);
+  const enable = el("button", { type: "button" });
+  enable.onclick = () => {
+    const enabled = enable.dataset.enabled !== "true";
+    change(enable, path, { enabled }, `${rule.name} ${enabled ? "may act" : "is switched off"}.`);
+  };
+  const mode = el("span", { className: "pill", hidden: true, textContent: "dry run", data: { state: "off" } });
+  $("rule-rows").append(
+    el("tr", {},
+      cell("rule", "", el("code", { textContent: rule.name }), " ", mode),
+      cell("acts when", "", when),
+      cell("metric now", "n", metric),
+      cell("changes", "", el("code", { textContent: rule.target })),
+      cell("now (configured)", "n", present),
+      cell("last change", "", last),
+      cell("", "wide", el("div", { className: "buttons" }, revert, enable))));
+  found = { when, metric, present, last, enable, mode };
+  ruleRows.set(rule.name, found);
+  return found;
+}
+
+async function rules() {
+  const answer = await request("/api/rules");
+  if (!answer.ok) return;
+  const { rules: all } = await answer.json();
+  $("rules").hidden = all.length === 0;
+  for (const rule of all) {
+    const r = ruleRow(rule);
+    const number = (n) => (n === null ? "–" : short(n));
+    // Of a Prometheus server's query, the query: its address is in the title.
+    const query = rule.metric.split("query=")[1];
+    set(r.when, `${query ? decodeURIComponent(query) : rule.metric} ${rule.condition}`);
+    r.when.title = rule.metric;
+    set(r.metric, rule.value === null && rule.problem ? "no answer" : number(rule.value));
+    r.metric.title = rule.problem || "";
+    set(r.present, `${number(rule.present)} (${number(rule.configured)})`);
+    const last = rule.changes[0];
+    set(r.last, last ? `${short(last.before)} to ${short(last.after)}, ${seconds(last.ago_s)} ago` : "–");
+    r.mode.hidden = !rule.dry_run;
+    r.enable.dataset.enabled = rule.enabled;
+    set(r.enable, rule.enabled ? "Switch off" : "Switch on");
+    r.enable.setAttribute("aria-label", `${rule.enabled ? "Switch off" : "Switch on"} ${rule.name}`);
+  }
+}
+
 async function recent() {
   const answer = await request("/api/requests?limit=" + RECENT);
   if (!answer.ok) return;
@@ -312,6 +367,7 @@ async function follow() {
       link("good", "live");
       recent().catch(() => {});
       levels().catch(() => {});
+      rules().catch(() => {});
     }
   }
 }
