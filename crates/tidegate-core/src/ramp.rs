@@ -84,6 +84,17 @@ impl Window {
     fn new(since: Instant, calm: u32) -> Self {
         Self { since, asked: 0, refused: 0, load: 0.0, usual: 0.0, ended: 0, failed: 0, calm }
     }
+
+    /// Near capacity single refusals are normal: only more than 8 % are failures of the endpoint.
+    fn fails(&self) -> bool {
+        f64::from(self.failed) > 0.08 * f64::from(self.ended)
+    }
+
+    /// The one after it. Failures that were too few to be judged are kept until there are enough outcomes to judge them by.
+    fn next(&self, now: Instant, calm: bool) -> Self {
+        let (ended, failed) = if self.fails() { (self.ended, self.failed) } else { (0, 0) };
+        Self { ended, failed, ..Self::new(now, if calm { self.calm + 1 } else { 0 }) }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -153,6 +164,7 @@ impl Ramp {
         oldest: Option<Instant>,
         chases: bool,
     ) -> bool {
+        let patience = duration_from_secs(4.0 * self.before.first_byte_s.unwrap_or(f64::INFINITY));
         match &mut self.form {
             Form::Steps => {
                 let age = now.since(self.since);
@@ -160,7 +172,6 @@ impl Ramp {
                 return self.share >= 1.0;
             }
             Form::Doubling { next } => {
-                let patience = duration_from_secs(4.0 * self.before.first_byte_s.unwrap_or(f64::INFINITY));
                 while self.share < 1.0 && *next <= now {
                     if oldest.is_none_or(|at| *next <= at + patience) {
                         self.share = (2.0 * self.share).min(1.0);
@@ -179,11 +190,12 @@ impl Ramp {
             self.full_since = Some(now);
             self.window = Window::new(now, 0);
         }
-        self.is_over(now, chases)
+        let hangs = oldest.is_some_and(|at| now > at + patience);
+        self.is_over(now, chases, hangs)
     }
 
-    /// At the full share: whether almost nothing is held back any more.
-    fn is_over(&mut self, now: Instant, chases: bool) -> bool {
+    /// At the full share: whether almost nothing is held back any more, and nothing fails or `hangs`.
+    fn is_over(&mut self, now: Instant, chases: bool, hangs: bool) -> bool {
         if self.full_since.is_some_and(|since| now.since(since) >= AT_LAST) {
             return true;
         }
@@ -197,10 +209,9 @@ impl Ramp {
         let free = if chases { like_others } else { 50 * w.refused <= w.asked };
         // Some break ties by the rate of the last second, so its memory has to fade as well.
         let long = !chases || self.full_since.is_some_and(|since| now.since(since) >= CHASED_FOR);
-        let calm = free && long && self.slowness_at(now) <= 1.5;
-        let calm = if calm { w.calm + 1 } else { 0 };
-        self.window = Window::new(now, calm);
-        calm >= if chases { 2 } else { 1 }
+        let calm = free && long && !hangs && !w.fails() && self.slowness_at(now) <= 1.5;
+        self.window = w.next(now, calm);
+        self.window.calm >= if chases { 2 } else { 1 }
     }
 
     /// Length of a window: 0.5 s, or 20 times to first byte.
@@ -267,8 +278,7 @@ impl Ramp {
         self.window.ended += 1;
         self.window.failed += 1;
         if self.share >= 1.0 && self.is_recovery() {
-            // Near capacity single refusals are normal: only more than 8 % count, and at least three.
-            if self.window.failed < 3 || f64::from(self.window.failed) <= 0.08 * f64::from(self.window.ended) {
+            if self.window.failed < 3 || !self.window.fails() {
                 return false;
             }
         }
@@ -366,6 +376,20 @@ mod tests {
         assert!(!ramp.on_failure(at(0.5)) && !ramp.on_failure(at(0.5)) && ramp.share() == 1.0);
         assert!(!ramp.on_failure(at(0.5)) && ramp.share() == 1.0, "three of 43 are less than 8 %");
         assert!(!ramp.on_failure(at(0.5)) && ramp.share() == 0.5);
+    }
+
+    #[test]
+    fn a_ramp_is_not_over_while_something_hangs_or_fails() {
+        let over = |oldest: Option<Instant>, failures: u32| {
+            let mut ramp = Ramp::doubling(at(0.0), PACE, None, 0.0);
+            assert!(!ramp.on_time(at(0.5), &[], None, false) && ramp.share() == 1.0);
+            (0..failures).for_each(|_| assert!(!ramp.on_failure(at(1.0))));
+            (ramp.on_time(at(3.0), &[], oldest, false), ramp)
+        };
+        assert!(over(None, 0).0 && over(Some(at(2.9)), 0).0);
+        assert!(!over(Some(at(2.0)), 0).0, "one waits ten usual times");
+        let (over, mut ramp) = over(None, 2);
+        assert!(!over && !ramp.on_failure(at(3.1)) && ramp.share() == 0.5, "the third within two windows steps back");
     }
 
     #[test]

@@ -353,6 +353,49 @@ fn a_hung_engine_opens_within_stall_after_and_its_waiting_requests_go_elsewhere(
 }
 
 #[test]
+fn an_engine_that_hangs_again_while_it_ramps_up_opens_and_its_waiting_requests_go_elsewhere() {
+    // The first seconds after a return are when it hangs again, and a rule that chases load stops sending there, so that nothing asked.
+    for policy in ["round_robin", "least_connections"] {
+        let mut b = Bench::with(config(policy, &[]), 4);
+        b.well(1000, 0.03);
+        b.open();
+        b.unwell.clear();
+        b.pass(0.4);
+        for _ in 0..400 {
+            b.well(1, 0.03);
+            if b.pool.level(E, 0) == Level::HalfOpen && b.pool.share_at(E, b.now) >= 1.0 {
+                break;
+            }
+        }
+        assert_eq!(b.pool.level(E, 0), Level::HalfOpen, "{policy}: {:?}", b.turned);
+        let opened = b.opened();
+        let mut held = Vec::new();
+        for k in 0..300 {
+            if let Some(ticket) = b.send(k % 5, 0) {
+                b.pass(0.02);
+                if ticket.endpoint() == E { held.push(ticket) } else { b.end(ticket, Verdict::Success) }
+            }
+            b.pass(0.01);
+            assert_ne!(b.pool.level(E, 0), Level::Full, "{policy}: closed in the middle of it");
+            if b.opened() > opened {
+                break;
+            }
+        }
+        let moved = (b.redispatched, held.len());
+        assert!(b.opened() > opened && moved.0 == moved.1 && moved.1 >= 1, "{policy}: {moved:?} {:?}", b.turned);
+    }
+}
+
+#[test]
+fn one_of_five_that_fails_is_not_the_pool() {
+    // A log that says every endpoint fails alike sends the reader to the wrong machine.
+    let mut b = Bench::new(5);
+    b.well(500, 0.01);
+    b.run(2000, 0.01, |e, tenant| if e == E && tenant != 0 { STATUS } else { Verdict::Success });
+    assert!(b.opened() >= 1 && b.failing.is_empty(), "{:?} {:?}", b.failing, b.turned);
+}
+
+#[test]
 fn a_pause_of_the_whole_pool_opens_nobody() {
     // gateways.md 27: engines that compile for the first request were marked dead.
     let mut rig = Rig::of(&config("random", &[]), &[Service::Delay(0.05); 4], 3);

@@ -361,10 +361,11 @@ impl Adaptive {
             | over(reason::GUARD, self.hard.at(now)));
     }
 
-    /// When the stall test wants to look again; only while it has spoken softly.
-    pub(super) fn stall_at(&self, now: Instant, stall_after_s: f64) -> Option<Instant> {
-        let waits = self.reasons & reason::STALL != 0 && self.waiting.len() > 0;
-        waits.then(|| self.stall.due_at(now, stall_after_s))
+    /// When the stall test wants to look again: once it has spoken softly, and while the endpoint ramps up, as what bounds the requests in
+    /// flight there also keeps the next one away.
+    pub(super) fn stall_at(&self, now: Instant, stall_after_s: f64, ramps: bool) -> Option<Instant> {
+        let asks = self.reasons & reason::STALL != 0 || ramps;
+        (asks && self.waiting.len() > 0).then(|| self.stall.due_at(now, stall_after_s))
     }
 
     /// When the next probe of a suspicion is due.

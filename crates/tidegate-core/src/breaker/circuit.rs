@@ -431,7 +431,8 @@ impl Circuit {
         if let Tests::Adaptive(tests) = &mut self.tests {
             tests.settle_reasons(now);
             self.fails_fast &= tests.is_corroborated();
-            if look.closed && tests.stall_at(now, look.settings.stall_after_s).is_some() {
+            let ramps = matches!(&self.state, State::HalfOpen(half) if half.ramp.is_some());
+            if (look.closed || ramps) && tests.stall_at(now, look.settings.stall_after_s, ramps).is_some() {
                 found = tests.judge_stall(look);
             }
         }
@@ -500,14 +501,20 @@ impl Circuit {
     pub(crate) fn next_at(&self, now: Instant, settings: &Settings, steps: &[WarmUpStep]) -> Option<Instant> {
         match (&self.state, &self.tests) {
             (State::Open(open), _) => Some(open.probe_at.unwrap_or(open.hold_until)),
-            (State::HalfOpen(half), _) => match half.trial {
+            (State::HalfOpen(half), tests) => match half.trial {
                 Trial::Out { until, .. } => Some(until),
-                _ => half.ramp.as_ref().and_then(|r| r.next_change_at(now, steps)),
+                _ => {
+                    let stall = match tests {
+                        Tests::Adaptive(tests) => tests.stall_at(now, settings.stall_after_s, half.ramp.is_some()),
+                        Tests::Classic(_) | Tests::Off => None,
+                    };
+                    half.ramp.as_ref().and_then(|r| r.next_change_at(now, steps)).into_iter().chain(stall).min()
+                }
             },
             (State::Closed, Tests::Adaptive(tests)) => {
                 // Evidence fades by itself; nobody needs to know to the second when it is gone.
                 let fades = (!tests.is_calm()).then(|| now + Duration::from_secs(5));
-                let stall = tests.stall_at(now, settings.stall_after_s);
+                let stall = tests.stall_at(now, settings.stall_after_s, false);
                 tests.probe_at().into_iter().chain(fades).chain(stall).min()
             }
             (State::Closed, _) => None,

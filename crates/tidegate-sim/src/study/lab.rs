@@ -67,6 +67,23 @@ pub(super) struct Counts {
     pub(super) false_cuts: u64,
 }
 
+/// What is noted of one endpoint.
+#[derive(Clone, Debug)]
+pub(super) struct Watched {
+    pub(super) endpoint: u32,
+    /// When requests were sent there.
+    pub(super) times: Vec<Instant>,
+    /// Requests that found its slots taken.
+    pub(super) refused: u64,
+}
+
+impl Watched {
+    /// Watches from now on.
+    pub(super) fn new(endpoint: u32) -> Self {
+        Self { endpoint, times: Vec::new(), refused: 0 }
+    }
+}
+
 /// A change of level.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turned {
@@ -113,7 +130,7 @@ pub(super) struct Lab<'s> {
     /// Every change of level, where it is wanted.
     pub(super) turned: Vec<Turned>,
     /// When requests arrived at one endpoint, where that is wanted.
-    pub(super) watched: Option<(u32, Vec<Instant>)>,
+    pub(super) watched: Option<Watched>,
 }
 
 impl<'s> Lab<'s> {
@@ -274,13 +291,14 @@ impl<'s> Lab<'s> {
         job.endpoint = k;
         let key = ticket.key();
         job.ticket = Some(ticket);
-        if let Some((_, times)) = self.watched.as_mut().filter(|(watched, _)| *watched == k) {
-            times.push(now);
-        }
         let (turn, poisoned) = (job.turn, self.poisoned == Some(job.tenant));
         let e = &mut self.endpoints[k as usize];
         let sent = e.serve(now, gateway * self.setup.connections, self.setup, poisoned, &mut self.weather);
         self.counts.refused += u64::from(sent.full);
+        if let Some(watched) = self.watched.as_mut().filter(|w| w.endpoint == k) {
+            watched.times.push(now);
+            watched.refused += u64::from(sent.full);
+        }
         let job = &mut self.jobs[slot as usize];
         (job.place, job.inside, job.sent_at) = (sent.place, !sent.full, now);
         if sent.stream && !self.telling {

@@ -1,8 +1,8 @@
 //! `recovery`: how an endpoint that is well again gets its traffic back.
 //!
 //! One of eight endpoints was down and comes back while its breaker is open. *full* is the time from then until every gateway gives it its
-//! whole share; *peak* is the busiest stretch of the mean arrivals there, over its fair share; *refused* are requests that found its slots
-//! taken, per run, beside those of a control in which nothing was ever down.
+//! whole share; *peak* is the busiest stretch of the mean arrivals there, over its fair share; *refused* are requests that found slots
+//! taken, at the endpoint that returns and anywhere, per run, beside those of a control in which nothing was ever down.
 
 use std::num::NonZeroUsize;
 
@@ -12,7 +12,7 @@ use tidegate_core::rng::Rng;
 use tidegate_core::time::{Instant, duration_from_secs};
 
 use super::jobs;
-use super::lab::{Act, Condition, Failing, Lab, Setup, Shape};
+use super::lab::{Act, Condition, Failing, Lab, Setup, Shape, Watched};
 use super::rows::pool;
 use super::table::{Cell, Grid, quantile};
 use crate::batch::Seeds;
@@ -85,6 +85,8 @@ fn cases() -> Vec<Case> {
     let quiet =
         Case { group: "2 rps", gateways: 32, headroom: None, rate: 2.0, watch_s: 1500.0, stretch_s: 20.0, ..CASE };
     all.extend(POLICIES.map(|policy| Case { policy, ..quiet }));
+    let each = Case { group: "2 rps each", rate: 2.0 * f64::from(ENDPOINTS), watch_s: 300.0, ..quiet };
+    all.extend(POLICIES.map(|policy| Case { policy, ..each }));
     let slow = Case { group: "5-30 s", shape: Shape::Slow, headroom: None, slots: u32::MAX, rate: 8.0, ..CASE };
     all.extend(POLICIES.map(|policy| Case { policy, watch_s: 300.0, stretch_s: 20.0, ..slow }));
     all
@@ -135,9 +137,10 @@ struct Found {
     full_s: Option<f64>,
     /// Every gateway gives the whole share at the end.
     settled: bool,
-    refused: u64,
+    /// Requests that found slots taken, at the endpoint that returns and anywhere.
+    refused: [u64; 2],
     /// The same where nothing was ever down; of some seeds.
-    refused_control: Option<u64>,
+    refused_control: Option<[u64; 2]>,
     /// Arrivals at the returning endpoint, by stretch.
     arrivals: Vec<u32>,
     /// The same of all endpoints in the last stretch but one.
@@ -209,7 +212,7 @@ fn run(case: &Case, seed: u64, fails: bool) -> Found {
         lab.act(Act::Set(Some(VICTIM), well));
     }
     let refused = lab.counts.refused;
-    lab.watched = Some((VICTIM, Vec::new()));
+    lab.watched = Some(Watched::new(VICTIM));
     let mut found = Found::default();
     let end = back + duration_from_secs(case.watch_s);
     let step = duration_from_secs((case.watch_s / 2000.0).clamp(0.002, 0.1));
@@ -225,11 +228,11 @@ fn run(case: &Case, seed: u64, fails: bool) -> Found {
         }
     }
     found.settled = (0..gateways).all(|g| share(&lab, g) >= 1.0);
-    found.refused = lab.counts.refused - refused;
+    let watched = lab.watched.take().unwrap_or(Watched::new(VICTIM));
+    found.refused = [watched.refused, lab.counts.refused - refused];
     found.requests = lab.counts.requests;
-    let times = lab.watched.take().map(|(_, times)| times).unwrap_or_default();
     found.arrivals = vec![0; (case.watch_s / case.stretch_s) as usize];
-    for at in &times {
+    for at in &watched.times {
         if let Some(n) = found.arrivals.get_mut((at.secs_since(back) / case.stretch_s) as usize) {
             *n += 1;
         }
@@ -251,7 +254,9 @@ fn grid(cases: &[Case], found: &[Found], seeds: usize) -> Grid {
         "full s\np99",
         "peak",
         "share\nlater",
-        "refused",
+        "refused\nthere",
+        "con-\ntrol",
+        "refused\nin all",
         "con-\ntrol",
         "unset-\ntled %",
     ];
@@ -264,8 +269,9 @@ fn grid(cases: &[Case], found: &[Found], seeds: usize) -> Grid {
         let fair = case.rate() * case.stretch_s;
         let peak = (0..stretches).map(mean).fold(0.0, f64::max) / fair;
         let (late, expected) = runs.iter().fold((0.0, 0.0), |(a, b), f| (a + f.tail.0, b + f.tail.1));
-        let per_run = |of: fn(&Found) -> u64| runs.iter().map(of).sum::<u64>() as f64 / n;
-        let control: Vec<u64> = runs.iter().filter_map(|f| f.refused_control).collect();
+        let refused = |k: usize| runs.iter().map(|f| f.refused[k]).sum::<u64>() as f64 / n;
+        let controls = || runs.iter().filter_map(|f| f.refused_control);
+        let control = |k: usize| controls().map(|c| c[k]).sum::<u64>() as f64 / controls().count() as f64;
         let unsettled = runs.iter().filter(|f| !f.settled).count() as f64 / n;
         let name = if case.cold_s > 0.0 { format!("{} {}s", case.group, case.cold_s) } else { case.group.to_owned() };
         grid.rows.push(vec![
@@ -277,8 +283,10 @@ fn grid(cases: &[Case], found: &[Found], seeds: usize) -> Grid {
             Cell::maybe(quantile(&mut full, 0.99), 2),
             Cell::number(peak, 2),
             Cell::number(late / expected, 3),
-            Cell::number(per_run(|f| f.refused), 1),
-            Cell::number(control.iter().sum::<u64>() as f64 / control.len() as f64, 1),
+            Cell::number(refused(0), 1),
+            Cell::number(control(0), 1),
+            Cell::number(refused(1), 1),
+            Cell::number(control(1), 1),
             Cell::number(100.0 * unsettled, 1),
         ]);
     }
@@ -287,8 +295,9 @@ fn grid(cases: &[Case], found: &[Found], seeds: usize) -> Grid {
             .to_owned(),
     );
     grid.notes.push(
-        "arrivals over the fair share; share later: arrivals in the second half over the fair share; refused: slots taken, per run"
+        "arrivals over the fair share; share later: arrivals in the second half over the fair share; refused: slots taken, per run, there"
             .to_owned(),
     );
+    grid.notes.push("and in all, the others' share of the outage included; control: nothing was ever down".to_owned());
     grid
 }

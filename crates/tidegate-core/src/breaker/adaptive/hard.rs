@@ -191,6 +191,8 @@ impl Hard {
         match holds {
             false => Trip::No,
             true if share > peers.failed + DISTANCE && peers.failed < POOL_FAILS => Trip::Yes,
+            // Too few of its own lately says nothing of the others.
+            true if peers.failed < DISTANCE => Trip::No,
             true => Trip::PoolFails,
         }
     }

@@ -94,7 +94,10 @@ impl Stall {
         let inside = waiting.count_since(self.progressed, 2) + if streams { 2 } else { 0 };
         // Slow is not hung, be it the pool or this endpoint alone.
         let slow = median.max(peers.now_s.unwrap_or(0.0)).max(lately_s.unwrap_or(0.0)).min(10.0);
-        if h >= 15.0 && gap >= stall_after.max(4.0 * slow) && inside >= 2 {
+        // While it ramps up a third of the evidence re-opens, of one request as for the trial: the ramp, or a rule that sees it busy, bounds
+        // how many can be inside to hang.
+        let (enough, many) = if look.closed { (15.0, 2) } else { (5.0, 1) };
+        if h >= enough && gap >= stall_after.max(4.0 * slow) && inside >= many {
             Stalled::Hard
         } else if h >= 10.0 {
             Stalled::Soft
