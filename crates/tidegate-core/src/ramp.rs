@@ -277,10 +277,10 @@ impl Ramp {
     pub(crate) fn on_failure(&mut self, now: Instant) -> bool {
         self.window.ended += 1;
         self.window.failed += 1;
-        if self.share >= 1.0 && self.is_recovery() {
-            if self.window.failed < 3 || !self.window.fails() {
-                return false;
-            }
+        // Near capacity single refusals are normal.
+        let few = self.window.failed < 3 || !self.window.fails();
+        if few && self.share >= 1.0 && self.is_recovery() {
+            return false;
         }
         !self.halve(now)
     }

@@ -387,6 +387,30 @@ fn an_engine_that_hangs_again_while_it_ramps_up_opens_and_its_waiting_requests_g
 }
 
 #[test]
+fn of_a_slow_engine_a_few_requests_that_wait_are_no_hang() {
+    // An engine at a tenth of its speed, of which some requests time out, was opened by a few of these in a row.
+    for (slow, opens) in [(false, true), (true, false)] {
+        let mut b = Bench::new(4);
+        b.well(1000, 0.03);
+        for k in 0..if slow { 160 } else { 0 } {
+            if let Some(ticket) = b.send(k % 5, 0) {
+                b.pass(if ticket.endpoint() == E { 0.3 } else { 0.02 });
+                b.end(ticket, Verdict::Success);
+            }
+        }
+        let mut held = Vec::new();
+        for k in 0..100 {
+            if let Some(ticket) = b.send(k % 5, 0) {
+                b.pass(0.02);
+                if ticket.endpoint() == E { held.push(ticket) } else { b.end(ticket, Verdict::Success) }
+            }
+            b.pass(0.01);
+        }
+        assert_eq!(b.opened() > 0, opens, "slow {slow}: {} wait, {:?}", held.len(), b.turned);
+    }
+}
+
+#[test]
 fn one_of_five_that_fails_is_not_the_pool() {
     // A log that says every endpoint fails alike sends the reader to the wrong machine.
     let mut b = Bench::new(5);

@@ -153,20 +153,24 @@ impl Firsts {
         self.seen = self.seen.wrapping_add(1).max(1);
     }
 
-    fn mean(&self) -> Option<f64> {
+    /// Their mean, or the last one where it is longer.
+    fn lately(&self) -> Option<f64> {
         let held = self.seen.min(8);
-        (held > 0).then(|| self.ring.iter().map(|&s| f64::from(s)).sum::<f64>() / f64::from(held))
+        let last = f64::from(self.ring[self.seen.wrapping_sub(1) as usize % 8]);
+        (held > 0).then(|| (self.ring.iter().map(|&s| f64::from(s)).sum::<f64>() / f64::from(held)).max(last))
     }
 }
 
 impl Adaptive {
     /// What the others are told of this endpoint.
     pub(super) fn contribution(&self, now: Instant) -> Contribution {
+        // Who waits for it now tells as much of its speed as who was answered.
+        let gap = (self.waiting.len() > 0).then(|| self.stall.gap_s(now));
         Contribution {
             failed: self.baseline.failed.shrunk_share_at(now),
             late: self.baseline.late.shrunk_share_at(now),
             p95_s: self.histogram.p95_s(),
-            now_s: self.firsts.mean(),
+            now_s: self.firsts.lately().map(|s| s.max(gap.unwrap_or(0.0))),
         }
     }
 
@@ -199,7 +203,7 @@ impl Adaptive {
 
     /// What the stall test says now.
     pub(super) fn judge_stall(&mut self, look: &Look<'_>) -> Found {
-        let stalled = self.stall.judge(look, &self.waiting, &self.histogram, self.firsts.mean());
+        let stalled = self.stall.judge(look, &self.waiting, &self.histogram, self.firsts.lately());
         match stalled {
             Stalled::No => {}
             Stalled::Soft if look.closed => self.reasons |= reason::STALL,
@@ -215,8 +219,8 @@ impl Adaptive {
     /// An answer began well, `took_s` seconds after it was sent.
     pub(super) fn on_first_byte(&mut self, look: &Look<'_>, seen: &Seen, took_s: f64) {
         let now = look.now;
-        self.on_progress(now);
         self.watch_late(look);
+        self.on_progress(now);
         if let Some(late) = self.waiting.on_answer(seen.turn) {
             self.stall.streams += 1;
             if look.current && !late {
@@ -306,13 +310,13 @@ impl Adaptive {
     /// Tokens came.
     pub(super) fn on_tokens(&mut self, now: Instant) {
         if self.stall.streams > 0 {
-            self.stall.on_tokens(now);
+            self.stall.on_tokens(now, self.baseline.late.shrunk_share_at(now));
             self.reasons &= !reason::STALL;
         }
     }
 
     fn on_progress(&mut self, now: Instant) {
-        self.stall.on_progress(now);
+        self.stall.on_progress(now, self.baseline.late.shrunk_share_at(now));
         self.reasons &= !reason::STALL;
     }
 
@@ -380,7 +384,12 @@ impl Adaptive {
 
     /// A probe of a suspicion, or its control, was answered.
     pub(super) fn on_probe(&mut self, look: &Look<'_>, number: u32, of_control: bool, passed: bool) -> Found {
-        if self.suspicion.on_answer(number, of_control, passed) != Some(true) || !look.closed {
+        let failed_before = self.suspicion.corroborates();
+        let failed = self.suspicion.on_answer(number, of_control, passed);
+        if failed_before && !self.suspicion.corroborates() {
+            self.hard.on_probes_pass_again(look.now);
+        }
+        if failed != Some(true) || !look.closed {
             return Found::Nothing;
         }
         self.baseline.failed.on_outcome(look.now, true);

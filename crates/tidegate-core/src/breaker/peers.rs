@@ -17,7 +17,7 @@ pub(crate) struct Contribution {
     pub(crate) late: f64,
     /// 95th percentile of the time to first byte, seconds.
     pub(crate) p95_s: Option<f64>,
-    /// Mean of the last eight times to first byte, seconds.
+    /// Time to first byte now, seconds: the mean of the last eight, the last one, or what somebody has waited for it, whichever is longest.
     pub(crate) now_s: Option<f64>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Peers {
     pub(crate) late: f64,
     /// Lower median of the others' 95th percentiles of the time to first byte, seconds.
     pub(crate) p95_s: Option<f64>,
-    /// Median of all mean times of the last eight first bytes, seconds.
+    /// Lower median of the others' times to first byte now, seconds.
     pub(crate) now_s: Option<f64>,
     /// When another last made progress.
     pub(crate) progressed: Instant,
@@ -64,10 +64,6 @@ impl Ranked {
         let others = self.sorted.len() - usize::from(own < self.sorted.len());
         let middle = others.checked_sub(1)? / 2;
         self.sorted.get(middle + usize::from(own <= middle)).map(|v| v.0)
-    }
-
-    fn lower_median(&self) -> Option<f64> {
-        self.sorted.len().checked_sub(1).map(|last| self.sorted[last / 2].0)
     }
 }
 
@@ -125,7 +121,7 @@ impl PeerEvidence {
             failed: failed.unwrap_or(0.01),
             late: self.late.lower_median_without(id.index()).unwrap_or(0.01),
             p95_s: self.p95.lower_median_without(id.index()),
-            now_s: self.now.lower_median(),
+            now_s: self.now.lower_median_without(id.index()),
             progressed: other.1,
             alone: failed.is_none(),
         }
@@ -146,7 +142,7 @@ mod tests {
         let failed = |k| evidence.of(EndpointId(k)).failed;
         // The lower of two others.
         assert_eq!([failed(0), failed(1), failed(2)], [0.1, 0.3, 0.1]);
-        assert_eq!(evidence.of(EndpointId(0)).now_s, Some(0.3));
+        assert_eq!(evidence.of(EndpointId(0)).now_s, Some(0.1));
         evidence.take(Instant::ORIGIN, 3, all().take(1));
         assert_eq!((evidence.of(EndpointId(0)).alone, evidence.of(EndpointId(0)).failed), (true, 0.01));
         assert_eq!((evidence.of(EndpointId(2)).alone, evidence.of(EndpointId(2)).failed), (false, 0.9));

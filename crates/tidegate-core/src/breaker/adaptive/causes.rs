@@ -48,6 +48,33 @@ impl Clumps {
     }
 }
 
+/// Requests back within which another tenant is one who could say.
+const LATELY: u32 = 64;
+
+/// The two tenants that sent last, whatever the episode.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Mix {
+    /// Tenant, and the number of its last request; numbers begin at 1.
+    last: [(u64, u32); 2],
+    sent: u32,
+}
+
+impl Mix {
+    /// A request was sent.
+    pub(super) fn on_dispatch(&mut self, id: u64) {
+        self.sent = self.sent.wrapping_add(1).max(1);
+        if self.last[0].0 != id {
+            self.last.swap(0, 1);
+        }
+        self.last[0] = (id, self.sent);
+    }
+
+    /// Whether somebody else than `id` sent one lately.
+    fn has_other(&self, id: u64) -> bool {
+        self.last.iter().any(|&(t, at)| at != 0 && t != id && self.sent.wrapping_sub(at) < LATELY)
+    }
+}
+
 /// Who was seen in an episode.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Causes {
@@ -98,10 +125,15 @@ impl Causes {
     /// At least two connections, and without the tenant that failed most, still `OF_SENT` of what was sent failed. Not just a second
     /// tenant: in an episode of a tenant whose requests fail everywhere, a background failure of another is never far. Nor every tenant
     /// that succeeds: where answers take a minute, nobody has succeeded yet while the requests of one fail at once.
-    pub(super) fn are_many(&self) -> bool {
+    /// Where others usually send but none did so far, theirs is waited for, or a probe that fails as well: `probed`.
+    pub(super) fn are_many(&self, mix: &Mix, probed: bool) -> bool {
         let worst = self.tenants.iter().max_by_key(|t| t.failed).copied().unwrap_or_default();
         let (sent, failed) = (self.sent - worst.sent.min(self.sent), self.failed - worst.failed);
-        self.two_connections && f64::from(failed) >= OF_SENT * f64::from(sent) && self.is_most()
+        let others = match sent.max(failed) {
+            0 => probed || !mix.has_other(worst.id),
+            _ => f64::from(failed) >= OF_SENT * f64::from(sent) && failed >= sent.min(2),
+        };
+        self.two_connections && others && self.is_most()
     }
 
     fn is_most(&self) -> bool {
@@ -123,13 +155,22 @@ mod tests {
 
     #[test]
     fn one_tenant_that_fails_while_others_do_not_is_not_many() {
-        let mut causes = Causes::default();
+        let (mut causes, mut mix) = (Causes::default(), Mix::default());
+        mix.on_dispatch(1);
         (0..9).for_each(|connection| causes.on_failure(connection, Some(1)));
-        assert!(causes.are_many(), "nobody else is there to say otherwise");
+        assert!(causes.are_many(&mix, false), "nobody else is there to say otherwise");
+        mix.on_dispatch(2);
+        mix.on_dispatch(1);
+        assert!(
+            !causes.are_many(&mix, false) && causes.are_many(&mix, true),
+            "somebody else is, or a probe has said it"
+        );
+        (0..LATELY).for_each(|_| mix.on_dispatch(1));
+        assert!(causes.are_many(&mix, false), "not for a long time");
         (0..10).for_each(|_| causes.on_dispatch(2));
         causes.on_failure(3, Some(2));
-        assert!(!causes.are_many(), "a background failure is no second tenant");
+        assert!(!causes.are_many(&mix, false), "a background failure is no second tenant");
         (0..4).for_each(|_| causes.on_failure(3, Some(2)));
-        assert!(causes.are_many());
+        assert!(causes.are_many(&mix, false));
     }
 }

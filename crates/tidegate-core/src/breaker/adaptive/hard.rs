@@ -5,7 +5,7 @@
 //! right is what may be added (old news, clumps, stale requests) and what must hold besides before it trips (time, causes, peers).
 //! notes: breaker, section 3.2.
 
-use super::causes::Causes;
+use super::causes::{Causes, Mix};
 use super::cusum::Cusum;
 use crate::breaker::peers::Peers;
 use crate::time::{Duration, Instant};
@@ -48,8 +48,10 @@ pub(super) enum Trip {
 #[derive(Clone, Copy, Debug)]
 struct Episode {
     began: Instant,
-    /// Fresh failures, of requests and probes.
-    fresh: u32,
+    /// Failures of requests and probes that were each sent after the one before had failed: what kills everything in flight, at once or
+    /// one by one, makes one.
+    rounds: u32,
+    round_at: Instant,
     /// When a stale failure last counted.
     stale_at: Option<Instant>,
     /// When the last failure came, and since when there was never a pause between two of [`STALE_EVERY`].
@@ -62,7 +64,8 @@ struct Episode {
 
 impl Episode {
     fn new(began: Instant, stale_at: Option<Instant>) -> Self {
-        Self { began, fresh: 0, stale_at, last: began, burst: began, hot: [None; 2], causes: Causes::default() }
+        let (hot, causes) = ([None; 2], Causes::default());
+        Self { began, rounds: 0, round_at: began, stale_at, last: began, burst: began, hot, causes }
     }
 
     /// A failure came: whether it is the first after a pause.
@@ -80,6 +83,7 @@ impl Episode {
 pub(super) struct Hard {
     sum: Cusum,
     episode: Option<Episode>,
+    mix: Mix,
 }
 
 impl Hard {
@@ -100,6 +104,7 @@ impl Hard {
 
     /// A request was sent.
     pub(super) fn on_dispatch(&mut self, tenant: u64) {
+        self.mix.on_dispatch(tenant);
         if let Some(episode) = &mut self.episode {
             episode.causes.on_dispatch(tenant);
         }
@@ -110,16 +115,18 @@ impl Hard {
         self.end_if_over(now);
         let first = self.episode.is_none();
         let fresh = !first && self.is_fresh(failed.sent_at);
-        let began = Episode::new(now, None);
-        let episode = self.episode.get_or_insert(began);
+        let episode = self.episode.get_or_insert(Episode::new(now, None));
         // A reset that kills everything in flight is one event also in the middle of an episode: only its first failure is fresh, and then
         // those of requests sent since.
         let fresh = fresh && (episode.starts_burst(now) || failed.sent_at >= episode.burst);
-        if fresh {
-            episode.fresh += 1;
-        } else if episode.stale_at.is_some_and(|at| now.since(at) < STALE_EVERY) {
-            return None;
-        } else {
+        if fresh && failed.sent_at >= episode.round_at {
+            episode.rounds += 1;
+            episode.round_at = now;
+        }
+        if !fresh {
+            if episode.stale_at.is_some_and(|at| now.since(at) < STALE_EVERY) {
+                return None;
+            }
             episode.stale_at = Some(now);
         }
         // A stale one is no part of what was sent within the episode.
@@ -150,7 +157,7 @@ impl Hard {
     pub(super) fn take_back(&mut self, now: Instant, step: f64) {
         self.sum.add(now, -step, H + ABOVE);
         if let Some(episode) = &mut self.episode {
-            episode.fresh = episode.fresh.saturating_sub(1);
+            episode.rounds = episode.rounds.saturating_sub(1);
         }
         self.watch_heat(now);
         self.end_if_over(now);
@@ -186,8 +193,8 @@ impl Hard {
         let holds = s >= h
             && hot.is_some_and(|since| now.secs_since(since) >= t)
             // What was in flight when a blip killed it says nothing of now, however many there were: only who was sent since does.
-            && episode.fresh >= 2
-            && episode.causes.are_many();
+            && episode.rounds >= 2
+            && episode.causes.are_many(&self.mix, probed);
         match holds {
             false => Trip::No,
             true if share > peers.failed + DISTANCE && peers.failed < POOL_FAILS => Trip::Yes,
@@ -195,6 +202,13 @@ impl Hard {
             true if peers.failed < DISTANCE => Trip::No,
             true => Trip::PoolFails,
         }
+    }
+
+    /// A probe passes after one that failed: whatever they see is over, and half of the evidence with it.
+    pub(super) fn on_probes_pass_again(&mut self, now: Instant) {
+        let s = self.sum.at(now).min(H / 2.0);
+        self.sum.reset(now, s);
+        self.watch_heat(now);
     }
 
     /// Closed again: half the evidence re-opens.
@@ -205,6 +219,61 @@ impl Hard {
 
     /// Forgets.
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self { mix: self.mix, ..Self::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(s: f64) -> Instant {
+        Instant::from_secs_f64(s)
+    }
+
+    const PEERS: Peers =
+        Peers { failed: 0.01, late: 0.01, p95_s: None, now_s: None, progressed: Instant::ORIGIN, alone: false };
+
+    /// Failures of one request after the other, each of a tenant and a connection of its own, from 0 s on every 0.1 s.
+    fn failed(count: u32) -> Hard {
+        let mut hard = Hard::default();
+        for k in 0..count {
+            let now = at(0.1 * f64::from(k));
+            hard.on_dispatch(u64::from(k));
+            let failed = Failed { sent_at: now, connection: u64::from(k), tenant: u64::from(k), probe: false };
+            assert!(hard.on_failure(now, &failed, 0.02).is_some());
+        }
+        hard
+    }
+
+    fn one_more(hard: &mut Hard, sent_at: f64, now: f64) -> Trip {
+        hard.on_dispatch(99);
+        let failed = Failed { sent_at: at(sent_at), connection: 99, tenant: 99, probe: false };
+        let _ = hard.on_failure(at(now), &failed, 0.02);
+        hard.trips(at(now), false, 0.5, &PEERS, 0.02)
+    }
+
+    #[test]
+    fn a_restart_that_is_over_is_not_completed_by_the_next_background_failure() {
+        let mut hard = failed(12);
+        assert_eq!(one_more(&mut hard.clone(), 1.3, 1.3), Trip::Yes);
+        hard.on_probes_pass_again(at(1.2));
+        assert_eq!(one_more(&mut hard, 1.3, 1.3), Trip::No);
+    }
+
+    #[test]
+    fn what_dies_one_by_one_of_one_blip_is_one_round() {
+        // Sixty requests of a minute each, sent within an episode that smoulders, die over half a minute.
+        let mut hard = failed(1);
+        for k in 0..60 {
+            hard.on_dispatch(k % 7);
+        }
+        for k in 0..60 {
+            let now = 10.0 + 0.5 * f64::from(k);
+            let failed = Failed { sent_at: at(1.0 + 0.1 * f64::from(k)), connection: 7, tenant: 1, probe: false };
+            let _ = hard.on_failure(at(now), &failed, 0.02);
+            assert_eq!(hard.trips(at(now), false, 0.9, &PEERS, 30.0), Trip::No, "{k}");
+        }
+        assert_eq!(hard.episode.map(|e| e.rounds), Some(1));
     }
 }

@@ -18,6 +18,10 @@ const TOLD_EVERY_S: f64 = 0.5;
 /// The sums are taken at most this often.
 const EVERY: Duration = Duration::from_millis(5);
 
+/// Share of late requests from which being late is no news, and the one from which it still is some: an engine that is slow can hang, too.
+const USUALLY_LATE: f64 = 0.05;
+const MOSTLY_LATE: f64 = 0.37;
+
 /// What the test says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stalled {
@@ -33,6 +37,8 @@ pub(super) enum Stalled {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stall {
     progressed: Instant,
+    /// Share of late requests when it last progressed.
+    late: f64,
     tokens_at: Option<Instant>,
     /// Streams that run.
     pub(super) streams: u32,
@@ -40,14 +46,15 @@ pub(super) struct Stall {
 }
 
 impl Stall {
-    /// Something came.
-    pub(super) fn on_progress(&mut self, now: Instant) {
+    /// Something came. `late`: share of late requests lately.
+    pub(super) fn on_progress(&mut self, now: Instant, late: f64) {
         self.progressed = self.progressed.max(now);
+        self.late = late;
     }
 
     /// Tokens came since the last sample.
-    pub(super) fn on_tokens(&mut self, now: Instant) {
-        self.on_progress(now);
+    pub(super) fn on_tokens(&mut self, now: Instant, late: f64) {
+        self.on_progress(now, late);
         self.tokens_at = Some(now);
     }
 
@@ -56,12 +63,22 @@ impl Stall {
         self.progressed = now;
     }
 
+    /// Seconds since anything came.
+    pub(super) fn gap_s(&self, now: Instant) -> f64 {
+        now.secs_since(self.progressed)
+    }
+
     /// When a gap that is under way may open, as far as is known now.
     pub(super) fn due_at(&self, now: Instant, stall_after: f64) -> Instant {
         (self.progressed + duration_from_secs(stall_after)).max(now + EVERY * 20)
     }
 
-    /// Judges at a dispatch, or when [`Self::due_at`] said. `lately_s`: mean time to first byte of the last eight.
+    /// What one request can say at most, nats: of an endpoint whose requests were late before, one more is no news.
+    fn most_of_one(&self) -> f64 {
+        if self.late > USUALLY_LATE { -libm::log(self.late.min(MOSTLY_LATE)) } else { f64::INFINITY }
+    }
+
+    /// Judges at a dispatch, or when [`Self::due_at`] said. `lately_s`: times to first byte lately.
     pub(super) fn judge(
         &mut self,
         look: &Look<'_>,
@@ -81,9 +98,10 @@ impl Stall {
             return Stalled::No;
         }
         let hazards = histogram.hazards();
+        let most = self.most_of_one();
         let survived = |sent: Instant| {
             let before = if self.progressed > sent { self.progressed.secs_since(sent) } else { 0.0 };
-            hazards.at(now.secs_since(sent)) - hazards.at(before)
+            (hazards.at(now.secs_since(sent)) - hazards.at(before)).min(most)
         };
         let mut h: f64 = waiting.times().take(MOST).map(survived).sum();
         let streams =

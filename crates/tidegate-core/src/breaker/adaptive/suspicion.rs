@@ -1,7 +1,8 @@
 //! Asking while in doubt: probes during an episode of the hard test.
 //!
 //! A request and a probe that fail for the same reason are told apart from a clump by the probe's own connection, and in a pool of 0.2
-//! requests per second nothing else can. At once, then every 0.1 s five times, then doubling to 5 s. Each goes to one other endpoint too,
+//! requests per second nothing else can. At once, then every 0.1 s five times, then doubling to 5 s, or to
+//! 0.25 s while they fail. Each goes to one other endpoint too,
 //! the control: if that fails as well, it is our network or everybody, and the probe counts as passed. A passed probe proves little,
 //! as a half-dead engine answers its health path (notes: breaker, section 3.2).
 
@@ -11,6 +12,8 @@ use crate::time::{Duration, Instant};
 const OUT: usize = 8;
 const FAST: Duration = Duration::from_millis(100);
 const SLOWEST: Duration = Duration::from_secs(5);
+/// Longest wait after one that failed: what it says has to be of now.
+const FAILING: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Asked {
@@ -54,6 +57,7 @@ impl Suspicion {
         self.asked[place] = Asked { number, own: None, control: (!controlled).then_some(true), told: false };
         self.sent += 1;
         let wait = if self.sent <= 5 { FAST } else { (FAST * 2u32.pow((self.sent - 5).min(6))).min(SLOWEST) };
+        let wait = if self.corroborates() { wait.min(FAILING) } else { wait };
         self.next_at = Some(now + cap.map_or(wait, |cap| wait.min(cap)));
     }
 
@@ -118,5 +122,18 @@ mod tests {
             now = next;
         }
         assert_eq!(waits, [100, 100, 100, 100, 100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000]);
+    }
+
+    #[test]
+    fn while_probes_fail_the_next_is_never_far() {
+        let (mut s, mut now) = (Suspicion::default(), Instant::ORIGIN);
+        s.begin(now);
+        for number in 1..14 {
+            s.on_sent(now, number, false, None);
+            assert_eq!(s.on_answer(number, false, false), Some(true));
+            let next = s.next_at().unwrap();
+            assert!(next.since(now) <= FAILING, "{number}");
+            now = next;
+        }
     }
 }
