@@ -3,6 +3,7 @@
 use crate::key::{Absent, Key, Kind, Table};
 use crate::rate_limits::scope;
 use crate::reader::{Reader, Section, Switch};
+use tidegate_core::limit::Scope;
 use tidegate_core::limit::concurrency::{ConcurrencyConfig, SeatShare};
 use tidegate_core::limit::gradient::GradientConfig;
 use tidegate_core::limit::limits::config::ConcurrencyRuleConfig;
@@ -207,6 +208,10 @@ impl Section for ConcurrencyLimit {
             Switch::Off | Switch::Absent => None,
         };
         let seats = ConcurrencyConfig { total, each, groups, others, max_names: r.count("max_names") };
-        Self { rule: ConcurrencyRuleConfig { name, scope: scope(r.choice("per")), seats, adaptive } }
+        let per = scope(r.choice("per"));
+        if let (Scope::Tenant, Some(by_name)) = (per, ["each", "shares"].into_iter().find(|k| r.is_set(k))) {
+            r.mark("per tenant", by_name, String::new());
+        }
+        Self { rule: ConcurrencyRuleConfig { name, scope: per, seats, adaptive } }
     }
 }

@@ -184,6 +184,10 @@ impl Section for Config {
             .flat_map(|q| q.core().classes.iter().map(|c| c.name.clone()))
             .collect();
         tenants::check_priorities(r, &classes);
+        let names: Vec<&str> = pools.iter().map(|p| p.name.as_str()).collect();
+        if r.all_good(&["pools", "tenants"]) {
+            tenants::check_uses(r, tenants.as_ref(), &names);
+        }
         check_addresses(r);
         check_loops(r, &listeners);
         route::check(r, &routes, &pools);
@@ -463,6 +467,6 @@ fn mask_by_name(line: &str) -> String {
 }
 
 fn secret_names(table: &Table) -> Vec<&'static str> {
-    let own = table.keys.iter().filter(|k| matches!(k.kind, Kind::Secret)).map(|k| k.name);
+    let own = table.keys.iter().filter(|k| k.kind.is_secret()).map(|k| k.name);
     own.chain(table.keys.iter().filter_map(|k| k.kind.table()).flat_map(secret_names)).collect()
 }

@@ -124,6 +124,8 @@ pub enum Kind {
     Globs,
     /// One text or a list of texts, each of a form the example shows.
     Texts,
+    /// Digests of secrets, one or a list. What stands there by mistake is a secret, so it is never shown.
+    Digests,
     /// `10_000 tokens/min`: so much of a quantity per time.
     Rate,
     /// Names of headers with the pattern their value must match.
@@ -160,6 +162,11 @@ impl Kind {
             Self::TableOr(_, word) => Some(word),
             _ => None,
         }
+    }
+
+    /// Whether a value is masked wherever it would be shown.
+    pub(crate) fn is_secret(&self) -> bool {
+        matches!(self, Self::Secret | Self::Digests)
     }
 
     /// The kind of a policy's parameter; `unit` is the parameter's. Fractions may be written as percentages.
@@ -207,6 +214,7 @@ impl fmt::Display for Kind {
             Self::Name => f.write_str("a name"),
             Self::Globs => f.write_str("a list of patterns, * for any text"),
             Self::Texts => f.write_str("one text, or a list of texts"),
+            Self::Digests => f.write_str("`sha256:` and 64 hexadecimal digits, one or a list"),
             Self::Rate => f.write_str(crate::rate::ALLOWED),
             Self::HeaderGlobs => f.write_str("a mapping from header names to patterns, * for any text"),
             Self::KeySource => f.write_str("{ header: NAME }, { cookie: NAME }, { body: FIELD }, tenant or prompt"),

@@ -10,6 +10,9 @@ use tidegate_core::limit::Quantity;
 pub(crate) const ALLOWED: &str =
     "AMOUNT QUANTITY/TIME with requests, tokens, prompt_tokens, output_tokens or cost, and s, min, h, d or a duration";
 
+/// The largest amount, and the largest per second: sums of them stay exact.
+const MOST: f64 = 1e15;
+
 /// Words for quantities; `tokens` are prompt and answer together.
 const QUANTITIES: &[(&str, Quantity)] = &[
     ("requests", Quantity::Requests),
@@ -42,8 +45,12 @@ impl Rate {
 /// Reads `10_000 tokens/min`, `50 requests/s`, `2 cost/h`, `500 requests/10s`.
 pub(crate) fn rate(_: &Kind, text: &str) -> Result<Rate, Bad> {
     let hinted = |hint: String| Bad::Type(hint);
-    let (left, period) =
-        text.split_once('/').ok_or_else(|| hinted(format!("per how long? for example `{text}/min`")))?;
+    let Some((left, period)) = text.split_once('/') else {
+        return Err(hinted(match text.split_once(" per ") {
+            Some((left, period)) => format!("write it `{}/{}`", left.trim(), period.trim()),
+            None => format!("per how long? for example `{text}/min`"),
+        }));
+    };
     let left = left.trim();
     let digits = left.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '_'))).unwrap_or(left.len());
     let (amount, word) = (left.get(..digits).unwrap_or_default(), left.get(digits..).unwrap_or_default().trim());
@@ -51,6 +58,11 @@ pub(crate) fn rate(_: &Kind, text: &str) -> Result<Rate, Bad> {
         return Err(hinted(format!("of what? for example `{left} requests/{}`", period.trim())));
     }
     let Some((_, quantity)) = QUANTITIES.iter().find(|(w, _)| *w == word) else {
+        let (times, rest) = word.split_once(' ').unwrap_or((word, ""));
+        if let Some(factor) = factor(times) {
+            let in_full = units::number(amount)? * factor;
+            return Err(hinted(format!("write it in full, `{in_full} {}/{}`", rest.trim(), period.trim())));
+        }
         let near = crate::nearest::nearest(word, QUANTITIES.iter().map(|(w, _)| *w));
         return Err(hinted(near.map_or_else(String::new, |w| format!("did you mean `{w}`?"))));
     };
@@ -62,10 +74,23 @@ pub(crate) fn rate(_: &Kind, text: &str) -> Result<Rate, Bad> {
         "d" | "day" => Duration::from_secs(86_400),
         other => units::duration(other)?,
     };
-    if amount <= 0.0 || amount > 1e15 || period.is_zero() {
+    if amount <= 0.0 || period.is_zero() {
         return Err(Bad::Range("more than nothing".to_owned()));
     }
-    Ok(Rate { amount, quantity: *quantity, period })
+    let rate = Rate { amount, quantity: *quantity, period };
+    if amount.max(rate.per_second()) > MOST {
+        return Err(Bad::Range(format!("at most {MOST:e}, also per second")));
+    }
+    Ok(rate)
+}
+
+/// What a letter after a number stands for.
+fn factor(letter: &str) -> Option<f64> {
+    match letter {
+        "k" | "K" => Some(1e3),
+        "m" | "M" => Some(1e6),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -84,10 +109,14 @@ mod tests {
             ("50", "per how long? for example `50/min`"),
             ("50/s", "of what? for example `50 requests/s`"),
             ("50 reqests/s", "did you mean `requests`?"),
+            ("10 tokens per min", "write it `10 tokens/min`"),
+            ("10k tokens/min", "write it in full, `10000 tokens/min`"),
+            ("1.5 M tokens/h", "write it in full, `1500000 tokens/h`"),
         ] {
             assert_eq!(read(text), Err(Bad::Type(hint.to_owned())), "{text}");
         }
         assert!(matches!(read("0 requests/s"), Err(Bad::Range(_))));
-        assert!(read("5 requests/fortnight").is_err());
+        assert!(read("5 requests/fortnight").is_err() && read("1e9 requests/1ns").is_err());
+        assert!(matches!(read("10000000000 requests/1us"), Err(Bad::Range(_))));
     }
 }

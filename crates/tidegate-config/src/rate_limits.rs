@@ -84,7 +84,7 @@ const ASSURED: Key = Key {
 const WEIGHT: Key = Key {
     name: "weight",
     kind: Kind::Number { min: 0.0, max: 1e9 },
-    absent: Absent::Means("as much as is assured, else 1"),
+    absent: Absent::Means("1; as much as is assured where no name beside it, nor `others`, has one"),
     summary: "Its part of what others leave, against theirs; 0 never borrows.",
     example: "5",
 };
@@ -111,11 +111,17 @@ fn share(r: &mut Reader<'_, '_>, rates: &mut Vec<Rate>) -> Share {
     let weight = r.number_or_none("weight");
     rates.extend(assured);
     rates.extend(ceiling);
-    Share {
-        assured: assured.map_or(0.0, |a| a.per_second()),
-        weight: weight.or(if assured.is_none() { Some(1.0) } else { None }),
-        ceiling: ceiling.map(|c| c.per_second()),
+    Share { assured: assured.map_or(0.0, |a| a.per_second()), weight, ceiling: ceiling.map(|c| c.per_second()) }
+}
+
+/// Completes the weights of shares beside each other: a number beside an amount of tokens would be no comparison, so that either all are
+/// what was written, or 1, or all are what is assured.
+fn complete_weights(children: &mut [NamedShare], others: Option<&mut Share>) {
+    let as_assured = children.iter().map(|c| &c.share).chain(others.as_deref()).all(|s| s.weight.is_none());
+    for share in children.iter_mut().map(|c| &mut c.share).chain(others) {
+        share.weight = share.weight.or(if as_assured && share.assured > 0.0 { None } else { Some(1.0) });
     }
+    children.iter_mut().for_each(|c| complete_weights(&mut c.children, None));
 }
 
 fn children<const LEVEL: usize>(r: &mut Reader<'_, '_>, rates: &mut Vec<Rate>) -> Vec<NamedShare>
@@ -297,6 +303,11 @@ impl Section for RateLimit {
         let plain = plain(r, &limit);
         let shared = shared(r, &limit);
         check_kind(r, is_shared);
+        match is_shared {
+            true if shared.levels.contains(&Scope::Tenant) => r.mark("per tenant", "shares", String::new()),
+            false if plain.scope == Scope::Tenant => r.mark("per tenant", "per", String::new()),
+            _ => {}
+        }
         let queue_wait = plain.max_wait.filter(|_| is_shared);
         let limit_config = if is_shared { LimitConfig::Shares(shared) } else { LimitConfig::Rate(plain) };
         let rule = RuleConfig { name, quantity: limit.quantity, limit: limit_config, only: None };
@@ -311,12 +322,17 @@ fn plain(r: &mut Reader<'_, '_>, limit: &Rate) -> RateConfig {
     cfg.max_wait = r.duration_or_none("max_wait");
     cfg.amounts = r.named::<Override>("overrides").into_iter().map(|(name, o)| (name, o.amount)).collect();
     cfg.max_names = r.count("max_names");
+    if cfg.scope == Scope::Global && !cfg.amounts.is_empty() {
+        let found = "names in `overrides` of a limit that is for everybody together".to_owned();
+        let hint = "for example: `per: tenant`".to_owned();
+        r.contradiction("overrides", found, "a limit per tenant, model or route", hint);
+    }
     cfg
 }
 
 fn shared(r: &mut Reader<'_, '_>, limit: &Rate) -> SharesConfig {
     let mut rates = Vec::new();
-    let children: Vec<NamedShare> = r
+    let mut children: Vec<NamedShare> = r
         .named::<Node<0>>("shares")
         .into_iter()
         .map(|(name, Node(share, below))| {
@@ -325,10 +341,11 @@ fn shared(r: &mut Reader<'_, '_>, limit: &Rate) -> SharesConfig {
         })
         .collect();
     let levels: Vec<Scope> = r.choice("levels").split('/').map(scope).collect();
-    let others = r.table::<Others>("others").map(|Others(share, below)| {
+    let mut others = r.table::<Others>("others").map(|Others(share, below)| {
         rates.extend(below);
         share
     });
+    complete_weights(&mut children, others.as_mut());
     let default = Share { assured: 0.0, weight: Some(1.0), ceiling: None };
     let mut all_others = vec![others.unwrap_or(default)];
     all_others.resize(levels.len(), default);
@@ -387,7 +404,17 @@ fn check_shares(r: &mut Reader<'_, '_>, limit: &Rate, children: &[NamedShare], r
             "for example: `levels: tenant/model`".to_owned(),
         );
     }
-    let assured: f64 = children.iter().map(|c| c.share.assured).sum();
+    if let Some(c) = children.iter().find_map(ceiling_below) {
+        let found = format!("a ceiling for `{}` that is below what it is assured", c.name);
+        let hint = format!("raise the ceiling of `{}`, or lower `assured`", c.name);
+        r.contradiction("shares", found, "ceilings of at least what is assured", hint);
+    }
+    if let Some(c) = children.iter().find_map(over_assured) {
+        let found = format!("children of `{}` that are assured more in all than it is itself", c.name);
+        let hint = format!("raise `assured` of `{}`, or lower theirs", c.name);
+        r.contradiction("shares", found, "assured rates that sum to at most their parent's", hint);
+    }
+    let assured = sum_of_assured(children);
     if assured > limit.per_second() * (1.0 + 1e-9) {
         let found = format!("{assured:.3} {}/s assured in all, of {:.3}", limit.quantity.name(), limit.per_second());
         r.contradiction(
@@ -396,5 +423,48 @@ fn check_shares(r: &mut Reader<'_, '_>, limit: &Rate, children: &[NamedShare], r
             "assured rates that sum to at most the limit",
             "lower them, or raise `limit`".to_owned(),
         );
+    }
+}
+
+/// The first share, here or below, that may never have what it is assured.
+fn ceiling_below(share: &NamedShare) -> Option<&NamedShare> {
+    if share.share.ceiling.is_some_and(|c| c < share.share.assured) {
+        return Some(share);
+    }
+    share.children.iter().find_map(ceiling_below)
+}
+
+/// The first share whose children are assured more than it is.
+fn over_assured(share: &NamedShare) -> Option<&NamedShare> {
+    if sum_of_assured(&share.children) > share.share.assured * (1.0 + 1e-9) {
+        return Some(share);
+    }
+    share.children.iter().find_map(over_assured)
+}
+
+fn sum_of_assured(children: &[NamedShare]) -> f64 {
+    children.iter().map(|c| c.share.assured).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_weight_is_never_compared_with_an_amount_of_tokens() {
+        let of = |assured, weight| NamedShare {
+            name: String::new(),
+            share: Share { assured, weight, ceiling: None },
+            children: Vec::new(),
+        };
+        let complete = |weights: [Option<f64>; 2], others: Option<f64>| {
+            let mut children = [of(500.0, weights[0]), of(0.0, weights[1])];
+            let mut others = Share { assured: 0.0, weight: others, ceiling: None };
+            complete_weights(&mut children, Some(&mut others));
+            [children[0].share.weight, children[1].share.weight, others.weight]
+        };
+        assert_eq!(complete([None, None], None), [None, Some(1.0), Some(1.0)], "as much as is assured");
+        assert_eq!(complete([None, Some(3.0)], None), [Some(1.0), Some(3.0), Some(1.0)]);
+        assert_eq!(complete([None, None], Some(0.1)), [Some(1.0), Some(1.0), Some(0.1)]);
     }
 }

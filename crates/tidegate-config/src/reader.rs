@@ -121,7 +121,7 @@ impl<'r, 'a> Reader<'r, 'a> {
                 };
                 let place = Place { span: key.span, path: self.child_path(text) };
                 self.walk.error(ProblemKind::DuplicateKey, &place, complaint);
-                if self.table.key(text).is_some_and(|k| matches!(k.kind, Kind::Secret)) {
+                if self.table.key(text).is_some_and(|k| k.kind.is_secret()) {
                     self.walk.secrets.push(value.secret_span());
                 }
                 continue;
@@ -312,6 +312,9 @@ impl<'r, 'a> Reader<'r, 'a> {
     pub(crate) fn texts<T>(&mut self, name: &str, parse: impl Fn(&Kind, &str) -> Result<T, Bad>) -> Vec<T> {
         let Some((node, place)) = self.node(name) else { return Vec::new() };
         let Some(key) = self.table.key(name) else { return Vec::new() };
+        if key.kind.is_secret() {
+            self.walk.secrets.push(node.secret_span());
+        }
         let items: &[Node] = match &node.content {
             Content::List(items) if !items.is_empty() => items,
             Content::Scalar { .. } if !node.is_null() => std::slice::from_ref(node),
@@ -421,7 +424,7 @@ impl<'r, 'a> Reader<'r, 'a> {
         let Some(key) = self.table.key(name) else { return };
         self.bad.push(key.name);
         let complaint = Complaint {
-            found: describe(node, false),
+            found: describe(node, key.kind.is_secret()),
             allowed: key.kind.to_string(),
             hint: format!("for example: `{name}: {}`", key.example),
         };
@@ -453,7 +456,7 @@ pub(crate) fn scalar_value<T>(
     place: &Place,
     parse: impl Fn(&Kind, &str) -> Result<T, Bad>,
 ) -> Option<T> {
-    let mut found = describe(node, matches!(kind, Kind::Secret));
+    let mut found = describe(node, kind.is_secret());
     let (problem, hint) = match &node.content {
         Content::Scalar { text, .. } if !node.is_null() => {
             let filled = walk.substitute(text, place)?;

@@ -91,7 +91,7 @@ fn kind(kind: &Kind) -> Value {
         Kind::Reading => json!({ "type": ["number", "string"] }),
         Kind::Secret | Kind::Name | Kind::Text | Kind::Expression => json!({ "type": "string" }),
         Kind::Rate => pattern(&format!("({ENVIRONMENT}|^[0-9._]+ ?[a-z_]+ ?/ ?[0-9a-z.]+$)")),
-        Kind::Globs | Kind::Texts => {
+        Kind::Globs | Kind::Texts | Kind::Digests => {
             json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" }, "minItems": 1 }] })
         }
         Kind::HeaderGlobs => {

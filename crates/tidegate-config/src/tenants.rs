@@ -326,7 +326,7 @@ impl Section for Tenant {
         keys: &[
             Key {
                 name: "keys",
-                kind: Kind::Texts,
+                kind: Kind::Digests,
                 absent: Absent::Means("no API key"),
                 summary: "Digests of its API keys, as `tidegate key` prints them.",
                 example: "[sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08]",
@@ -374,6 +374,9 @@ impl Section for Tenant {
             r.mark("priority", "priority", class.clone());
         }
         let (models, pools) = (globs(r, "models"), globs(r, "pools"));
+        for glob in &pools {
+            r.mark("tenant pool", "pools", glob.as_str().to_owned());
+        }
         Self { name: String::new(), keys, weight: r.number("weight"), priority, models, pools }
     }
 }
@@ -428,6 +431,36 @@ impl Section for Tenants {
             _ => Unknown::Refuse,
         };
         Self { identify, unknown, named }
+    }
+}
+
+/// Patterns of tenants that no pool matches, and limits per tenant where nobody is one.
+pub(crate) fn check_uses(r: &mut Reader<'_, '_>, tenants: Option<&Tenants>, pools: &[&str]) {
+    let marks =
+        |r: &Reader<'_, '_>, what| r.walk.marks.iter().filter(|m| m.what == what).cloned().collect::<Vec<Mark>>();
+    for mark in marks(r, "tenant pool") {
+        if pools.iter().any(|name| Glob::new(mark.text.clone()).matches(name)) {
+            continue;
+        }
+        let near = crate::nearest::nearest(&mark.text, pools.iter().copied());
+        let complaint = Complaint {
+            found: format!("`{}`, which no pool matches", mark.text),
+            allowed: format!("patterns for {}", pools.join(", ")),
+            hint: near.map_or_else(String::new, |w| format!("did you mean `{w}`?")),
+        };
+        r.walk.error(crate::problem::ProblemKind::Contradiction, &mark.place, complaint);
+    }
+    if tenants.is_some() {
+        return;
+    }
+    for mark in marks(r, "per tenant") {
+        let complaint = Complaint {
+            found: "a limit per tenant, where everybody is the same tenant".to_owned(),
+            allowed: "limits per tenant together with `tenants`".to_owned(),
+            hint: "for example: `tenants: { identify: [{ api_key: {} }] }`".to_owned(),
+        };
+        let (severity, kind) = (crate::problem::Severity::Warning, crate::problem::ProblemKind::Contradiction);
+        r.walk.problem(severity, kind, &mark.place, complaint);
     }
 }
 

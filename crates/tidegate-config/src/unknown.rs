@@ -1,7 +1,7 @@
 //! What to say about a key that does not exist here: the key that was meant, or the place where this one belongs.
 
 use crate::config::Config;
-use crate::key::{Kind, Table, names};
+use crate::key::{Table, names};
 use crate::nearest::nearest;
 use crate::reader::Section;
 use crate::walk::{Complaint, shorten};
@@ -16,7 +16,7 @@ pub(crate) fn key(table: &'static Table, name: &str) -> (Complaint, bool) {
         (None, None, Some(place)) => format!("`{name}` is a key of {place}; check the indentation"),
         (None, None, None) => String::new(),
     };
-    let is_secret = meant.is_some_and(|k| matches!(k.kind, Kind::Secret));
+    let is_secret = meant.is_some_and(|k| k.kind.is_secret());
     let complaint = Complaint { found: format!("an unknown key, `{}`", shorten(name)), allowed: names(table), hint };
     (complaint, is_secret)
 }

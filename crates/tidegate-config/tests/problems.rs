@@ -400,3 +400,54 @@ fn aliases_are_bounded() {
     let found = problems(&bomb);
     assert!(found.iter().any(|p| p.found.contains("nodes")), "{found:?}");
 }
+
+#[test]
+fn tenants_and_limits_that_do_not_fit_together() {
+    let tenants = "tenants:\n  identify: [{ api_key: {} }]\n  named:\n    acme: { pools: [q] }";
+    check(&on_top(tenants), "6:20 contradiction tenants.named.acme.pools | `q`, which no pool matches |");
+    let limits = "rate_limits:\n  - { name: a, limit: 10 requests/s, per: tenant }\n  - { name: b, limit: 10 requests/s, shares: { x: {} } }\nconcurrency_limits: [{ name: c, max_in_flight: 9, each: 3 }, { name: d, max_in_flight: 9 }]";
+    let hint = "a limit per tenant, where everybody is the same tenant | for example: `tenants: { identify: [{ api_key: {} }] }`";
+    check(
+        &on_top(limits),
+        &format!(
+            "4:43 contradiction rate_limits[0].per | {hint}
+             5:46 contradiction rate_limits[1].shares | {hint}
+             6:57 contradiction concurrency_limits[0].each | {hint}"
+        ),
+    );
+    check(
+        &on_top("rate_limits: [{ name: a, limit: 10 requests/s, overrides: { x: { amount: 3 } } }]"),
+        "3:59 contradiction rate_limits[0].overrides | names in `overrides` of a limit that is for everybody together | for example: `per: tenant`",
+    );
+}
+
+#[test]
+fn shares_that_could_not_hold_what_they_say() {
+    let of = |shares: &str| {
+        on_top(&format!(
+            "tenants: {{ identify: [{{ api_key: {{}} }}] }}\nrate_limits:\n  - name: a\n    limit: 100 requests/s\n    levels: tenant/model\n    shares: {shares}"
+        ))
+    };
+    check(
+        &of("{ x: { assured: 50 requests/s, ceiling: 40 requests/s } }"),
+        "8:13 contradiction rate_limits[0].shares | a ceiling for `x` that is below what it is assured | raise the ceiling of `x`, or lower `assured`",
+    );
+    check(
+        &of("{ x: { assured: 50 requests/s, children: { m: { assured: 60 requests/s } } } }"),
+        "8:13 contradiction rate_limits[0].shares | children of `x` that are assured more in all than it is itself | raise `assured` of `x`, or lower theirs",
+    );
+}
+
+#[test]
+fn a_key_in_clear_where_its_digest_belongs_is_not_shown() {
+    for keys in ["sk-live-1234", "[sk-live-1234, sk-live-5678]", "\n        - sk-live-1234\n        - sk-live-5678"] {
+        let text =
+            on_top(&format!("tenants:\n  identify: [{{ api_key: {{}} }}]\n  named:\n    acme:\n      keys: {keys}"));
+        let found = problems(&text);
+        assert!(!found.is_empty(), "{keys}");
+        for p in &found {
+            assert!(p.allowed.contains("sha256:") && p.hint.contains("tidegate key"), "{p:?}");
+            assert!(!format!("{p:?} {p}").contains("live"), "{p:?}");
+        }
+    }
+}

@@ -11,6 +11,7 @@ use tidegate_core::tune::{Op, Revert, Step};
 
 const LIMITS: &str = "
 listeners: [{ address: 127.0.0.1:8080 }]
+tenants: { identify: [{ api_key: {} }] }
 rate_limits: [{ name: all, limit: 600 requests/min }, { name: all.big, limit: 50 requests/s, per: tenant, overrides: { acme: { amount: 80 } } }, { name: shared, limit: 6_000 requests/min, shares: { acme: { assured: 10 requests/s } } }]
 concurrency_limits: [{ name: streams, max_in_flight: 400 }, { name: auto, max_in_flight: 10, adaptive: {} }]
 routes: [{ match: { path: /q }, pool: q }, { pool: p }]
@@ -63,8 +64,8 @@ fn what_cannot_be_changed_is_refused_with_the_nearest_name() {
     ] {
         let text = with_rule(WHEN, &format!("scale: 0.8, min: 1, target: '{name}'"), "");
         let found = format!("`{name}`, which is nothing that can be changed");
-        let column = text.lines().nth(5).and_then(|l| l.find(&format!("'{name}'"))).map_or(0, |at| at + 1);
-        check(&text, &format!("6:{column} contradiction rules[0].do.target | {found} | {hint}"));
+        let column = text.lines().nth(6).and_then(|l| l.find(&format!("'{name}'"))).map_or(0, |at| at + 1);
+        check(&text, &format!("7:{column} contradiction rules[0].do.target | {found} | {hint}"));
     }
 }
 
@@ -80,7 +81,7 @@ fn a_rule_is_bounded_where_it_goes() {
         ("target: rate_limits.all, scale: 2, set: 3", "more than one step | for example: `scale: 0.8`"),
     ] {
         let summary = common::summary(&with_rule(WHEN, action, ""));
-        assert!(summary.starts_with("6:") && summary.ends_with(said) && summary.lines().count() == 1, "{summary}");
+        assert!(summary.starts_with("7:") && summary.ends_with(said) && summary.lines().count() == 1, "{summary}");
     }
 }
 

@@ -161,7 +161,14 @@ impl<'a> Fields<'a> {
 
     /// The most tokens of output that the request lets the engine make, where it says so.
     pub(crate) fn max_tokens(&self) -> Option<u32> {
-        ["max_completion_tokens", "max_tokens"].iter().find_map(|n| self.raw(n)?.parse().ok())
+        let each = ["max_completion_tokens", "max_tokens"].iter().filter_map(|n| self.number(n)).max()?;
+        Some(each.saturating_mul(self.number("n").unwrap_or(1).max(1)))
+    }
+
+    /// A whole number as engines read it: `5`, `5.0` and `"5"` are the same to them, so they are here.
+    fn number(&self, name: &str) -> Option<u32> {
+        let number: f64 = self.raw(name)?.trim_matches('"').trim().parse().ok()?;
+        (number >= 0.0).then_some(number.ceil() as u32)
     }
 
     /// Prompt tokens, estimated from the bytes of the prompt. `None` if there is none.
@@ -207,6 +214,20 @@ mod tests {
             (Some("llama-3"), Some("true"), Some(8))
         );
         assert_eq!(f.text("stream"), None);
+    }
+
+    #[test]
+    fn the_most_tokens_are_read_as_engines_read_them() {
+        let of = |body: &str| Fields::parse(body.as_bytes()).unwrap().max_tokens();
+        assert_eq!([of("{}"), of(r#"{"max_tokens":null}"#), of(r#"{"max_tokens":-1}"#)], [None; 3]);
+        for same in
+            [r#"{"max_tokens":5}"#, r#"{"max_tokens":5.0}"#, r#"{"max_tokens":" 5"}"#, r#"{"max_tokens":5e0,"n":0}"#]
+        {
+            assert_eq!(of(same), Some(5), "{same}");
+        }
+        assert_eq!(of(r#"{"max_completion_tokens":1,"max_tokens":500}"#), Some(500), "whichever the engine reads");
+        assert_eq!(of(r#"{"max_tokens":500,"n":4}"#), Some(2000), "four answers");
+        assert_eq!(of(r#"{"max_tokens":1e300}"#), Some(u32::MAX));
     }
 
     #[test]

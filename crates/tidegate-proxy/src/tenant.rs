@@ -113,6 +113,7 @@ impl Directory {
 
     /// The tenant of a request from `peer`. Takes the credential it used out of the headers: it is ours, not the engine's.
     pub(crate) fn identify(&self, headers: &mut HeaderMap, peer: IpAddr) -> Result<Arc<Tenant>, ProxyError> {
+        self.remove_untrusted(headers, peer);
         for way in &self.ways {
             match way {
                 Way::ApiKey { header } => {
@@ -126,9 +127,8 @@ impl Directory {
                         return self.unknown("invalid_api_key", "this API key is not known here");
                     }
                 }
-                Way::Header { name, trust } => {
-                    let trusted = trust.iter().any(|net| net.contains(&peer));
-                    let value = headers.get(name.as_str()).filter(|_| trusted).and_then(|v| v.to_str().ok());
+                Way::Header { name, .. } => {
+                    let value = headers.get(name.as_str()).and_then(|v| v.to_str().ok());
                     let Some(text) = value.filter(|t| !t.is_empty() && t.len() <= MAX_NAME) else { continue };
                     return self.named(text);
                 }
@@ -141,6 +141,17 @@ impl Directory {
             }
         }
         self.unknown("missing_credentials", "this gateway wants to know who asks: no credential it reads was sent")
+    }
+
+    /// A name that `peer` may not give goes no further: an engine that reads the header, too, would believe it.
+    fn remove_untrusted(&self, headers: &mut HeaderMap, peer: IpAddr) {
+        for way in &self.ways {
+            if let Way::Header { name, trust } = way
+                && !trust.iter().any(|net| net.contains(&peer))
+            {
+                headers.remove(name.as_str());
+            }
+        }
     }
 
     fn reads_tokens(&self) -> bool {
@@ -245,7 +256,12 @@ mod tests {
         let d = directory(Unknown::Accept);
         assert_eq!(name(d.identify(&mut headers(&[("x-tenant", "other")]), HERE)), "other");
         let d = directory(Unknown::Anonymous);
-        assert_eq!(name(d.identify(&mut headers(&[("x-tenant", "other")]), far)), ANONYMOUS);
+        let mut spoofed = headers(&[("x-tenant", "other")]);
+        assert_eq!(name(d.identify(&mut spoofed, far)), ANONYMOUS);
+        assert!(spoofed.is_empty(), "an engine that reads it, too, would believe it");
+        // Also where a key decides before.
+        let mut both = headers(&[("authorization", "Bearer secret"), ("x-tenant", "other")]);
+        assert_eq!((name(d.identify(&mut both, far)).as_str(), both.len()), ("acme", 0));
     }
 
     #[test]

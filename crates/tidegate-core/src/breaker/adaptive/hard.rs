@@ -193,7 +193,7 @@ impl Hard {
         let holds = s >= h
             && hot.is_some_and(|since| now.secs_since(since) >= t)
             // What was in flight when a blip killed it says nothing of now, however many there were: only who was sent since does.
-            && episode.rounds >= 2
+            && episode.rounds >= 3
             && episode.causes.are_many(&self.mix, probed);
         match holds {
             false => Trip::No,

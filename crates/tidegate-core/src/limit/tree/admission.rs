@@ -185,11 +185,12 @@ impl Tree {
         }
     }
 
-    /// The refusal of a leaf that is short: the nearest level that may not borrow, or the root, whose rate is used up.
+    /// The refusal of a leaf that is short: the nearest level that may not borrow, or the first below the root: its share of what is left
+    /// is used up.
     fn refusal(&self, now: Instant, leaf: NodeId, n: f64) -> Refusal {
         let node = &self.nodes[leaf.index as usize];
         let mut at = node;
-        while at.weight > 0.0 && at.level > 0 {
+        while at.weight > 0.0 && at.level > 1 {
             at = &self.nodes[at.parent as usize];
         }
         let missing = if self.is_coarse() {
