@@ -152,7 +152,7 @@ fn grid(n: u32, days: f64, counts: &[Counts], (breakers, seeds): (usize, usize))
         if *model == Model::Mixed { worst.1 = adaptive } else { worst.0 = worst.0.max(adaptive) }
     }
     grid.notes.push(format!(
-        "adaptive: at most {:.3} on a calm model (goal 0.1), {:.3} on the mixed one (goal 0.3); * not tuned on",
+        "adaptive: at most {:.3} on a calm model (goal 0.1), {:.3} on the mixed one (goal 0.3); * written after it",
         worst.0, worst.1
     ));
     grid
