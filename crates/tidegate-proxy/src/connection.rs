@@ -1,5 +1,6 @@
 //! One downstream connection.
 
+use crate::batch::Batched;
 use crate::error::ProxyError;
 use crate::framing::HeadLimits;
 use crate::gateway::Core;
@@ -24,7 +25,7 @@ pub(crate) async fn serve(core: Rc<Core>, socket: TcpStream, peer: IpAddr) {
     let limits = &core.shared.limits;
     let watch = Watch::new(core.shared.clock);
     let head = HeadLimits { bytes: limits.max_header_bytes, headers: limits.max_headers };
-    let guard = Guard::new(socket, head, Rc::clone(&watch));
+    let guard = Guard::new(Batched::new(socket), head, Rc::clone(&watch));
     let served = Rc::new(Cell::new(0u64));
     let service = service_fn(|request| {
         served.set(served.get() + 1);
@@ -95,7 +96,7 @@ fn head_timeout() -> ProxyError {
 
 /// Closes the socket. After a refusal the client may still be sending, and closing over unread bytes would reset the connection and
 /// take the answer away from it; so a little is read and thrown away first.
-async fn close(mut socket: TcpStream, refused: bool) {
+async fn close(mut socket: Batched, refused: bool) {
     if socket.shutdown().await.is_err() || !refused {
         return;
     }

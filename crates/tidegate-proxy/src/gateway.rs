@@ -1,5 +1,6 @@
 //! The running gateway: what all cores share, what each core owns, starting and stopping.
 
+use crate::batch;
 use crate::clock::Clock;
 use crate::governor::Governor;
 use crate::listener;
@@ -20,6 +21,7 @@ use tidegate_config::{Config, Limits, Match};
 use tidegate_core::id::EndpointId;
 use tidegate_core::rng::Rng;
 use tidegate_telemetry::{JournalError, Sink};
+use tokio::runtime::LocalOptions;
 use tokio::sync::{mpsc, watch};
 
 /// What all cores read.
@@ -298,7 +300,8 @@ fn run_core(
     k: usize,
     seed: u64,
 ) {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default())
+    {
         Ok(runtime) => runtime,
         Err(error) => {
             tracing::error!(%error, "cannot start a core's runtime");
@@ -315,8 +318,8 @@ fn run_core(
         stop,
         alive: alive.clone(),
     });
-    let local = tokio::task::LocalSet::new();
-    local.block_on(&runtime, async move {
+    runtime.block_on(async move {
+        tokio::task::spawn_local(batch::send_at_end_of_turn());
         tokio::task::spawn_local(Rc::clone(&core).tick(k == 0));
         if k == 0 {
             for place in 0..core.shared.tenants.verifiers().count() {

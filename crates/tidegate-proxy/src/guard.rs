@@ -3,6 +3,7 @@
 //! A head is held back until it is complete and found unambiguous. A faulty one is replaced by a plain request that makes the service
 //! answer with the fault, so that the refusal is written in order after earlier answers; nothing behind it is read as HTTP.
 
+use crate::batch::Batched;
 use crate::error::ProxyError;
 use crate::framing::{Chunks, Framing, HeadLimits, HeadScan, check_head};
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -13,7 +14,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use tidegate_core::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 /// What a refused head is replaced by.
 const REFUSED: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n";
@@ -87,7 +87,7 @@ enum Mode {
 
 /// A guarded socket.
 pub(crate) struct Guard {
-    socket: TcpStream,
+    socket: Batched,
     limits: HeadLimits,
     watch: Rc<Watch>,
     mode: Mode,
@@ -102,7 +102,7 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(socket: TcpStream, limits: HeadLimits, watch: Rc<Watch>) -> Self {
+    pub(crate) fn new(socket: Batched, limits: HeadLimits, watch: Rc<Watch>) -> Self {
         Self {
             socket,
             limits,
@@ -116,7 +116,7 @@ impl Guard {
         }
     }
 
-    pub(crate) fn into_socket(self) -> TcpStream {
+    pub(crate) fn into_socket(self) -> Batched {
         self.socket
     }
 

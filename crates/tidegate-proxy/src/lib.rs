@@ -6,6 +6,7 @@
 
 mod asked;
 mod attempt;
+mod batch;
 mod client_key;
 mod clock;
 mod connection;

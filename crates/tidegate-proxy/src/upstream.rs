@@ -4,6 +4,7 @@
 //! a wake-up and a hop per event. An idle connection is polled by nobody, so on the way out of the pool it is polled once to see
 //! whether the endpoint has closed it.
 
+use crate::batch::Batched;
 use crate::pool::EndpointHandle;
 use crate::upload::Upload;
 use bytes::Bytes;
@@ -22,7 +23,7 @@ use tokio::net::TcpStream;
 /// A connection to one endpoint.
 pub(crate) struct Upstream {
     sender: SendRequest<Upload>,
-    connection: Option<Connection<TokioIo<TcpStream>, Upload>>,
+    connection: Option<Connection<TokioIo<Batched>, Upload>>,
     number: u64,
 }
 
@@ -40,7 +41,7 @@ impl Upstream {
         socket.set_nodelay(true)?;
         let (sender, connection) = http1::Builder::new()
             .preserve_header_case(false)
-            .handshake(TokioIo::new(socket))
+            .handshake(TokioIo::new(Batched::new(socket)))
             .await
             .map_err(io::Error::other)?;
         Ok(Self { sender, connection: Some(connection), number })
@@ -87,7 +88,7 @@ impl Upstream {
     }
 }
 
-fn drive(connection: &mut Option<Connection<TokioIo<TcpStream>, Upload>>, cx: &mut Context<'_>) {
+fn drive(connection: &mut Option<Connection<TokioIo<Batched>, Upload>>, cx: &mut Context<'_>) {
     if let Some(live) = connection
         && let Poll::Ready(_) = Pin::new(live).poll(cx)
     {
