@@ -6,6 +6,7 @@
 //! for a timer: the pass comes as soon as the core has nothing else to do. The buffers belong to the core, not to the connection; a
 //! connection holds one only between its write and the pass, or while its peer does not read.
 
+use crate::buffers;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -20,17 +21,14 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 const SMALL: usize = 16 * 1024;
 /// Connections with waiting bytes after which the pass is made in the middle of a turn: it bounds what batching adds to a delay.
 const MOST_DUE: usize = 128;
-/// Empty buffers a core keeps for reuse.
-const MOST_SPARE: usize = 256;
 
 thread_local! {
-    static TURN: Turn = const { Turn { due: RefCell::new(Vec::new()), spare: RefCell::new(Vec::new()), sender: RefCell::new(None), is_due: Cell::new(false) } };
+    static TURN: Turn = const { Turn { due: RefCell::new(Vec::new()), sender: RefCell::new(None), is_due: Cell::new(false) } };
 }
 
 /// What one core has to send at the end of its turn.
 struct Turn {
     due: RefCell<Vec<Rc<Outgoing>>>,
-    spare: RefCell<Vec<Vec<u8>>>,
     /// Wakes the task that makes the pass; `None` on a thread without one, where everything is written at once.
     sender: RefCell<Option<Waker>>,
     is_due: Cell<bool>,
@@ -59,18 +57,6 @@ impl Turn {
         // Sending wakes tasks at most; none of them runs and adds to the list meanwhile.
         for socket in self.due.borrow_mut().drain(..) {
             socket.send();
-        }
-    }
-
-    fn take_buffer(&self) -> Vec<u8> {
-        self.spare.borrow_mut().pop().unwrap_or_default()
-    }
-
-    fn give_back(&self, mut buffer: Vec<u8>) {
-        let mut spare = self.spare.borrow_mut();
-        if spare.len() < MOST_SPARE && buffer.capacity() <= SMALL {
-            buffer.clear();
-            spare.push(buffer);
         }
     }
 }
@@ -135,8 +121,7 @@ impl Bytes {
             self.from = 0;
             self.is_blocked = false;
             self.task = None;
-            let buffer = std::mem::take(&mut self.buffer);
-            TURN.with(|turn| turn.give_back(buffer));
+            buffers::give_back(std::mem::take(&mut self.buffer));
         }
     }
 }
@@ -213,7 +198,7 @@ impl Batched {
                 return None;
             }
             if waiting.buffer.capacity() == 0 {
-                waiting.buffer = turn.take_buffer();
+                waiting.buffer = buffers::take();
             }
             for part in parts {
                 waiting.buffer.extend_from_slice(part);

@@ -4,6 +4,7 @@
 //! answer with the fault, so that the refusal is written in order after earlier answers; nothing behind it is read as HTTP.
 
 use crate::batch::Batched;
+use crate::buffers::with_scratch;
 use crate::error::ProxyError;
 use crate::framing::{Chunks, Framing, HeadLimits, HeadScan, check_head};
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -17,14 +18,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// What a refused head is replaced by.
 const REFUSED: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n";
-/// Bytes read at once.
-const READ: usize = 16 * 1024;
-
-thread_local! {
-    /// One read buffer per core: connections keep no buffer of their own while they wait.
-    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ].into_boxed_slice());
-}
-
 /// What a connection is waiting for, for its time-outs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
@@ -214,9 +207,8 @@ impl Guard {
     }
 
     fn poll_fill(&mut self, cx: &mut Context<'_>, buf: &mut ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        SCRATCH.with(|scratch| {
-            let mut scratch = scratch.borrow_mut();
-            let size = READ.min(buf.remaining());
+        with_scratch(|scratch| {
+            let size = scratch.len().min(buf.remaining());
             loop {
                 let mut read = ReadBuf::new(&mut scratch[..size]);
                 ready!(Pin::new(&mut self.socket).poll_read(cx, &mut read))?;

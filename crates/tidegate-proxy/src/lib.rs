@@ -7,6 +7,7 @@
 mod asked;
 mod attempt;
 mod batch;
+mod buffers;
 mod client_key;
 mod clock;
 mod connection;
@@ -19,6 +20,7 @@ mod governor;
 mod guard;
 mod hang;
 mod headers;
+mod http1;
 mod jwt;
 mod lease;
 mod listener;

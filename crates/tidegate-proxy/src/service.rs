@@ -1,6 +1,7 @@
 //! One request, from its head to the head of its answer.
 
 use crate::asked::Asked;
+use crate::buffers::Piece;
 use crate::error::ProxyError;
 use crate::exchange::{Answer, Way, exchange};
 use crate::gateway::Core;
@@ -231,7 +232,7 @@ fn relay(
     mut budget: Budget,
     pool: &Arc<PoolHandle>,
 ) -> Response<Download> {
-    let Answer { mut head, first, verdict, body, upstream, lease } = answer;
+    let Answer { mut head, first, verdict, upstream, lease } = answer;
     if verdict == Verdict::Success {
         lease.on_first_byte();
     }
@@ -256,7 +257,7 @@ fn relay(
     }
     let watch = Rc::clone(&open.watch);
     let end = End { core: Rc::clone(core), watch, lease, verdict, record, budget, arrived: open.arrived };
-    let relay = Relay::new(first, body, upstream, end);
+    let relay = Relay::new(first, upstream, end);
     let mut response = Response::new(Download::Relayed(Box::new(relay)));
     *response.status_mut() = head.status;
     *response.headers_mut() = head.headers;
@@ -269,7 +270,7 @@ fn refuse(mut open: Open, error: &ProxyError, last: Option<&EndpointHandle>) -> 
         open.record().endpoint = Arc::clone(&endpoint.url);
     }
     open.close(error.status().as_u16(), error.code());
-    let mut response = Response::new(Download::Own(Some(error.body())));
+    let mut response = Response::new(Download::Own(Some(Piece::Shared(error.body()))));
     *response.status_mut() = error.status();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
