@@ -9,7 +9,6 @@ use crate::service;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use std::cell::Cell;
-use std::convert::Infallible;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -29,9 +28,8 @@ pub(crate) async fn serve(core: Rc<Core>, socket: TcpStream, peer: IpAddr) {
     let served = Rc::new(Cell::new(0u64));
     let service = service_fn(|request| {
         served.set(served.get() + 1);
-        let answer = service::serve(Rc::clone(&core), Rc::clone(&watch), served.get(), peer, request);
         // Boxed: the library wants the future movable to give the socket back at the end.
-        Box::pin(async move { Ok::<_, Infallible>(answer.await) })
+        Box::pin(service::serve(Rc::clone(&core), Rc::clone(&watch), served.get(), peer, request))
     });
     let mut connection = http1::Builder::new()
         .header_read_timeout(None)
@@ -100,7 +98,8 @@ async fn close(mut socket: Batched, refused: bool) {
     if socket.shutdown().await.is_err() || !refused {
         return;
     }
-    let mut sink = [0u8; 4096];
+    // Not within the future: every connection would carry it from its beginning.
+    let mut sink = vec![0u8; 4096];
     let drain = async {
         let mut left = LINGER_BYTES;
         while left > 0 {

@@ -157,9 +157,24 @@ async fn hedged(
     } else {
         None
     };
+    match patience {
+        // Boxed: few pools hedge, and every request would carry room for two attempts.
+        Some(patience) => Box::pin(race(core, pool, asked, way, lease, patience)).await,
+        None => attempt(core, asked, lease).await,
+    }
+}
+
+async fn race(
+    core: &Core,
+    pool: &Arc<PoolHandle>,
+    asked: &Asked,
+    way: &mut Way,
+    lease: Lease,
+    patience: Duration,
+) -> (Lease, Result<Begun, Miss>) {
     let endpoint = lease.endpoint();
-    let mut first = Box::pin(attempt(core, asked, lease));
-    let Some(patience) = patience else { return first.await };
+    let first = attempt(core, asked, lease);
+    let mut first = std::pin::pin!(first);
     if let Ok(done) = tokio::time::timeout(patience, &mut first).await {
         return done;
     }

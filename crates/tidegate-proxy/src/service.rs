@@ -17,6 +17,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, Uri};
 use hyper::body::Incoming;
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -73,7 +74,7 @@ pub(crate) async fn serve(
     n: u64,
     peer: IpAddr,
     request: Request<Incoming>,
-) -> Response<Download> {
+) -> Result<Response<Download>, Infallible> {
     let arrived = core.shared.clock.now();
     let id = request_id(&core, request.headers());
     let mut open = Open { arrived, record: Some(Record::default()), core: Rc::clone(&core), watch: Rc::clone(&watch) };
@@ -106,7 +107,7 @@ pub(crate) async fn serve(
     {
         headers.insert(REASON.clone(), reason);
     }
-    response
+    Ok(response)
 }
 
 async fn answer(
