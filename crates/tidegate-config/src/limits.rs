@@ -1,7 +1,8 @@
 //! Bounds on what a client may send. Every buffer the data plane fills from outside is named here.
 
+use crate::http2::Http2;
 use crate::key::{Absent, Key, Kind, Table};
-use crate::reader::{Reader, Section};
+use crate::reader::{Reader, Section, Switch};
 use std::time::Duration;
 
 /// Bounds on what a client may send.
@@ -21,6 +22,8 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// Most connections per listener.
     pub max_connections: usize,
+    /// Bounds on HTTP/2 connections; `None` speaks HTTP/1.1 only.
+    pub http2: Option<Http2>,
 }
 
 impl Section for Limits {
@@ -77,6 +80,13 @@ impl Section for Limits {
                 summary: "Most client connections per listener.",
                 example: "10_000",
             },
+            Key {
+                name: "http2",
+                kind: Kind::TableOr(Http2::TABLE, "off"),
+                absent: Absent::Default("{}"),
+                summary: "Bounds on HTTP/2 connections of clients; off speaks HTTP/1.1 only.",
+                example: "{ max_concurrent_streams: 128 }",
+            },
         ],
     };
 
@@ -90,6 +100,10 @@ impl Section for Limits {
             header_timeout: r.duration("header_timeout"),
             idle_timeout: r.duration("idle_timeout"),
             max_connections: r.count("max_connections"),
+            http2: match r.switch("http2") {
+                Switch::On(http2) => Some(http2),
+                Switch::Off | Switch::Absent => None,
+            },
         };
         // A default gives way to what is set: only two explicit values can contradict each other.
         let body = as_len(limits.max_body_bytes);
