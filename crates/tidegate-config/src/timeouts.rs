@@ -169,6 +169,8 @@ pub struct Connections {
     pub max_idle_per_endpoint: usize,
     /// Longest time a connection is kept idle.
     pub idle_timeout: Duration,
+    /// Most requests at once on one HTTP/2 connection; more open another. The engine may allow fewer.
+    pub max_streams: usize,
 }
 
 impl Section for Connections {
@@ -190,10 +192,21 @@ impl Section for Connections {
                 summary: "Longest time a connection is kept idle.",
                 example: "60s",
             },
+            Key {
+                name: "max_streams",
+                kind: Kind::Integer { min: 1, max: 100_000, word: None },
+                absent: Absent::Default("100"),
+                summary: "Most requests at once on one HTTP/2 connection; more open another. An engine that allows fewer is heeded.",
+                example: "100",
+            },
         ],
     };
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
-        Self { max_idle_per_endpoint: r.count("max_idle_per_endpoint"), idle_timeout: r.duration("idle_timeout") }
+        Self {
+            max_idle_per_endpoint: r.count("max_idle_per_endpoint"),
+            idle_timeout: r.duration("idle_timeout"),
+            max_streams: r.count("max_streams"),
+        }
     }
 }

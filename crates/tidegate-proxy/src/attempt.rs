@@ -6,6 +6,7 @@
 use crate::asked::Asked;
 use crate::error::ProxyError;
 use crate::gateway::Core;
+use crate::grpc;
 use crate::headers::is_event_stream;
 use crate::lease::Lease;
 use crate::pool::PoolHandle;
@@ -13,7 +14,7 @@ use crate::upload::{Upload, UploadError};
 use crate::upstream::Upstream;
 use bytes::Bytes;
 use http::HeaderMap;
-use http::header::RETRY_AFTER;
+use http::header::{CONNECTION, RETRY_AFTER, UPGRADE};
 use http_body::Frame;
 use hyper::body::Incoming;
 use std::error::Error;
@@ -71,7 +72,7 @@ pub(crate) async fn attempt(core: &Core, asked: &Asked, lease: Lease) -> (Lease,
 /// Sends, and waits until the answer has begun: for a stream that is its first event, as engines send its head at once.
 async fn begin(core: &Core, asked: &Asked, lease: &Lease) -> Result<Begun, Miss> {
     let (mut upstream, mut response) = send(core, asked, lease).await?;
-    if !is_well_formed(&response) {
+    if !is_well_formed(&response, asked.upgrade.is_some()) {
         return Err(Miss::Endpoint(Failure::Malformed));
     }
     let is_stream = response.status().is_success() && is_event_stream(response.headers());
@@ -83,7 +84,9 @@ async fn begin(core: &Core, asked: &Asked, lease: &Lease) -> Result<Begun, Miss>
         None
     };
     let overloaded = asks_body && first.as_ref().is_some_and(is_overloaded);
-    let verdict = Verdict::of_status(response.status().as_u16(), retry_after(response.headers()), overloaded);
+    let said = grpc::verdict(response.headers()).filter(|_| response.status().is_success());
+    let by_status = Verdict::of_status(response.status().as_u16(), retry_after(response.headers()), overloaded);
+    let verdict = said.unwrap_or(by_status);
     Ok(Begun { upstream, response, first, verdict })
 }
 
@@ -98,16 +101,21 @@ fn is_overloaded(first: &Frame<Bytes>) -> bool {
 }
 
 /// Whether an answer can be passed on: not a change of protocol that nobody asked for, and coded as we can frame it anew.
-fn is_well_formed(response: &http::Response<Incoming>) -> bool {
+fn is_well_formed(response: &http::Response<Incoming>, may_upgrade: bool) -> bool {
     let codings = response.headers().get_all(http::header::TRANSFER_ENCODING);
-    response.status() != http::StatusCode::SWITCHING_PROTOCOLS
+    let upgraded = response.status() == http::StatusCode::SWITCHING_PROTOCOLS;
+    (!upgraded || (may_upgrade && response.headers().contains_key(UPGRADE)))
         && codings.iter().count() <= 1
         && codings.iter().all(|v| v.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"))
 }
 
 async fn send(core: &Core, asked: &Asked, lease: &Lease) -> Result<(Upstream, http::Response<Incoming>), Miss> {
     let (pool, endpoint) = (lease.pool(), lease.endpoint());
-    let idle = core.idle.borrow_mut().take(pool.index, endpoint.index());
+    let (handle, most) = (&pool.endpoints[endpoint.index()], pool.settings().connections.max_streams);
+    let idle = match asked.upgrade {
+        Some(_) => None,
+        None => core.idle.borrow_mut().take(pool.index, endpoint.index(), most),
+    };
     if let Some(mut upstream) = idle {
         lease.on_connected(upstream.number());
         match upstream.send(request(asked, pool, endpoint)?).await {
@@ -117,17 +125,24 @@ async fn send(core: &Core, asked: &Asked, lease: &Lease) -> Result<(Upstream, ht
                     return Err(miss);
                 }
                 // The endpoint closed an idle connection as we used it: no evidence against it. Once more, on a fresh one.
-                if !asked.is_replayable() {
+                if !asked.is_replayable() || !upstream.was_stale(&error) {
                     return Err(Miss::Endpoint(Failure::Reset));
                 }
             }
         }
     }
-    let number = core.next_connection();
-    lease.on_connected(number);
-    let connected =
-        Upstream::connect(&pool.endpoints[endpoint.index()], pool.settings().timeouts.connect, number).await;
-    let mut upstream = connected.map_err(|_| Miss::Endpoint(Failure::Connect))?;
+    let opened = match asked.upgrade {
+        Some(_) => {
+            let timeout = pool.settings().timeouts.connect;
+            Box::pin(Upstream::connect_for_upgrade(handle, timeout, core.next_connection())).await
+        }
+        None => Upstream::open(core, pool, endpoint.index()).await,
+    };
+    let mut upstream = opened.map_err(|error| {
+        tracing::debug!(pool = &*pool.name, endpoint = &*handle.url, %error, "cannot connect");
+        Miss::Endpoint(Failure::Connect)
+    })?;
+    lease.on_connected(upstream.number());
     let sent = upstream.send(request(asked, pool, endpoint)?).await;
     let endpoint_fault = |e: &hyper::Error| if e.is_parse() { Failure::Malformed } else { Failure::Reset };
     let response = sent.map_err(|e| client_fault(&e).unwrap_or_else(|| Miss::Endpoint(endpoint_fault(&e))))?;
@@ -140,6 +155,10 @@ fn request(asked: &Asked, pool: &PoolHandle, endpoint: EndpointId) -> Result<htt
     *request.method_mut() = asked.method.clone();
     *request.uri_mut() = asked.uri.clone();
     *request.headers_mut() = asked.headers.clone();
+    if let Some(protocol) = &asked.upgrade {
+        request.headers_mut().insert(CONNECTION, http::HeaderValue::from_static("upgrade"));
+        request.headers_mut().insert(UPGRADE, protocol.clone());
+    }
     if !asked.headers.contains_key(http::header::HOST)
         && let Ok(host) = http::HeaderValue::try_from(pool.endpoints[endpoint.index()].authority.as_str())
     {

@@ -5,7 +5,9 @@
 
 use crate::gateway::Core;
 use crate::governor::Budget;
+use crate::grpc;
 use crate::guard::Watch;
+use crate::headers::strip_trailers;
 use crate::lease::Lease;
 use crate::upstream::Upstream;
 use crate::usage::Tail;
@@ -75,7 +77,7 @@ impl std::fmt::Display for BrokenOff {
 impl std::error::Error for BrokenOff {}
 
 impl End {
-    fn finish(mut self, verdict: Verdict, tail: Option<Tail>) {
+    pub(crate) fn finish(mut self, verdict: Verdict, tail: Option<Tail>) {
         self.record.total_s = self.core.shared.clock.now().secs_since(self.arrived);
         self.record.outcome = verdict.as_str();
         let usage = tail.and_then(|t| t.usage());
@@ -124,7 +126,9 @@ impl Relay {
                 tail.on_bytes(data);
             }
         }
-        if self.is_stream {
+        if let Some(trailers) = frame.trailers_ref() {
+            end.verdict = grpc::verdict(trailers).unwrap_or(end.verdict);
+        } else if self.is_stream {
             end.record.output_events += 1;
             end.core.count_token(end.lease.pool(), end.lease.endpoint());
         }
@@ -199,7 +203,8 @@ impl Relay {
         let mut driven = false;
         loop {
             match Pin::new(&mut self.body).poll_frame(cx) {
-                Poll::Ready(Some(Ok(frame))) => {
+                Poll::Ready(Some(Ok(mut frame))) => {
+                    strip_trailers(&mut frame);
                     self.on_frame(&frame);
                     return Poll::Ready(Some(Ok(frame)));
                 }

@@ -139,6 +139,15 @@ impl Conversation {
         self.socket.read_buf(&mut self.buffer).await.is_ok_and(|n| n > 0)
     }
 
+    /// Reads what comes next, as it comes, into `heard`; false when the gateway has no more to say.
+    pub async fn hear(&mut self, heard: &mut Vec<u8>) -> bool {
+        if self.buffer.is_empty() && !self.fill().await {
+            return false;
+        }
+        heard.append(&mut self.buffer);
+        true
+    }
+
     /// Sends bytes as they are; a gateway that has gone is no error.
     pub async fn send(&mut self, raw: impl AsRef<[u8]>) {
         let _ = self.socket.write_all(raw.as_ref()).await;

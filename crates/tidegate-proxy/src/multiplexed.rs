@@ -1,0 +1,210 @@
+//! HTTP/2 connections of one core to one endpoint: shared by requests until their streams run out, then another is opened.
+//!
+//! Unlike those of HTTP/1.1 they are driven by tasks of their own, as many requests wait on each.
+
+use crate::http2::ThisCore;
+use crate::pool::EndpointHandle;
+use crate::upload::Upload;
+use crate::wire::Wire;
+use http::header::{CONNECTION, HOST};
+use http::uri::{Authority, Scheme};
+use http::{Request, Uri, Version};
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::cell::Cell;
+use std::error::Error;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+use tidegate_core::time::Instant;
+use tokio::sync::Notify;
+
+/// Bytes of an answer, and of all answers of a connection, that an endpoint may send ahead.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 4 << 20;
+/// Silence, with requests open, after which an endpoint is asked whether it is there, and the time until it answers.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// One connection.
+pub(crate) struct Connection {
+    sender: SendRequest<Upload>,
+    streams: Cell<usize>,
+    /// Requests at once that the endpoint allows.
+    allowed: Rc<Cell<usize>>,
+    /// Since when it carries no request.
+    idle_since: Cell<Instant>,
+    number: u64,
+    scheme: Scheme,
+    authority: String,
+    clock: crate::Clock,
+}
+
+impl Connection {
+    /// Speaks HTTP/2 on a socket.
+    pub(crate) async fn new(
+        socket: Wire,
+        endpoint: &EndpointHandle,
+        number: u64,
+        clock: crate::Clock,
+    ) -> io::Result<Rc<Self>> {
+        let (sender, connection) = http2::Builder::new(ThisCore)
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .handshake(TokioIo::new(socket))
+            .await
+            .map_err(io::Error::other)?;
+        let allowed = Rc::new(Cell::new(connection.current_max_send_streams()));
+        let told = Rc::clone(&allowed);
+        tokio::task::spawn_local(async move {
+            let mut connection = std::pin::pin!(connection);
+            // How it ended reaches the requests on it through their own channels.
+            poll_fn(|cx| {
+                let ended = connection.as_mut().poll(cx).map(drop);
+                told.set(connection.current_max_send_streams());
+                ended
+            })
+            .await;
+        });
+        let scheme = if endpoint.secure.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
+        let (streams, idle_since) = (Cell::new(0), Cell::new(clock.now()));
+        let authority = endpoint.authority.clone();
+        Ok(Rc::new(Self { sender, streams, allowed, idle_since, number, scheme, authority, clock }))
+    }
+
+    /// A place for one request, if there is one.
+    pub(crate) fn stream(self: &Rc<Self>, most: usize) -> Option<Stream> {
+        let has_room = self.streams.get() < most.min(self.allowed.get());
+        if !has_room || self.sender.is_closed() {
+            return None;
+        }
+        self.streams.set(self.streams.get() + 1);
+        Some(Stream { sender: self.sender.clone(), connection: Rc::clone(self) })
+    }
+}
+
+/// A place for one request on a connection.
+pub(crate) struct Stream {
+    sender: SendRequest<Upload>,
+    connection: Rc<Connection>,
+}
+
+impl Stream {
+    pub(crate) fn number(&self) -> u64 {
+        self.connection.number
+    }
+
+    pub(crate) async fn send(
+        &mut self,
+        mut request: Request<Upload>,
+    ) -> hyper::Result<http::Response<hyper::body::Incoming>> {
+        self.name_target(&mut request);
+        self.sender.send_request(request).await
+    }
+
+    /// HTTP/2 names scheme and host beside the path.
+    fn name_target(&self, request: &mut Request<Upload>) {
+        let host = request.headers_mut().remove(HOST);
+        request.headers_mut().remove(CONNECTION);
+        let host = host.and_then(|h| Authority::try_from(h.as_bytes()).ok());
+        let mut parts = std::mem::take(request.uri_mut()).into_parts();
+        parts.authority = host.or_else(|| self.connection.authority.parse().ok());
+        parts.scheme = Some(self.connection.scheme.clone());
+        *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
+        *request.version_mut() = Version::HTTP_2;
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let connection = &self.connection;
+        connection.streams.set(connection.streams.get() - 1);
+        if connection.streams.get() == 0 {
+            connection.idle_since.set(connection.clock.now());
+        }
+    }
+}
+
+/// Whether a request that failed so was not looked at by the endpoint: then it can be sent again without harm.
+pub(crate) fn was_not_processed(error: &hyper::Error) -> bool {
+    let reason = error.source().and_then(|e| e.downcast_ref::<h2::Error>());
+    let refused = reason.is_some_and(|e| {
+        e.reason() == Some(h2::Reason::REFUSED_STREAM) || (e.is_go_away() && e.reason() == Some(h2::Reason::NO_ERROR))
+    });
+    refused || error.is_canceled() || error.is_closed()
+}
+
+/// All connections of one core to one endpoint.
+#[derive(Default)]
+pub(crate) struct Multiplexed {
+    connections: Vec<Rc<Connection>>,
+    /// Whether the endpoint spoke HTTP/2 when last connected to.
+    is_spoken: bool,
+    opening: Option<Rc<Opening>>,
+}
+
+impl Multiplexed {
+    /// A place on the first connection that has one: those behind it fall idle and are closed.
+    pub(crate) fn take(&mut self, most: usize) -> Option<Stream> {
+        if self.connections.is_empty() {
+            return None;
+        }
+        self.connections.retain(|c| !c.sender.is_closed());
+        self.connections.iter().find_map(|c| c.stream(most))
+    }
+
+    pub(crate) fn put(&mut self, connection: Rc<Connection>) {
+        self.is_spoken = true;
+        self.connections.push(connection);
+    }
+
+    /// The connection being opened, if it is known that several requests can share it.
+    pub(crate) fn opening(&self, is_certain: bool) -> Option<Rc<Opening>> {
+        self.opening.as_ref().filter(|_| is_certain || self.is_spoken).map(Rc::clone)
+    }
+
+    pub(crate) fn set_opening(&mut self, opening: Option<Rc<Opening>>) {
+        self.opening = opening;
+    }
+
+    /// Closes what has been idle for longer than `timeout`.
+    pub(crate) fn sweep(&mut self, now: Instant, timeout: Duration) {
+        let is_used = |c: &Rc<Connection>| c.streams.get() > 0 || now.since(c.idle_since.get()) < timeout;
+        self.connections.retain(|c| is_used(c) && !c.sender.is_closed());
+    }
+}
+
+/// A connection being opened, which others wait for instead of opening their own.
+#[derive(Default)]
+pub(crate) struct Opening {
+    failed: Cell<Option<bool>>,
+    told: Notify,
+}
+
+impl Opening {
+    pub(crate) fn end(&self, failed: bool) {
+        self.failed.set(Some(failed));
+        self.told.notify_waiters();
+    }
+
+    /// Dropped on the way: neither failed nor done.
+    pub(crate) fn end_unless_ended(&self) {
+        if self.failed.get().is_none() {
+            self.end(false);
+        }
+    }
+
+    /// Waits for its end; whether it failed.
+    pub(crate) async fn has_failed(&self) -> bool {
+        loop {
+            if let Some(failed) = self.failed.get() {
+                return failed;
+            }
+            self.told.notified().await;
+        }
+    }
+}
