@@ -29,6 +29,8 @@ pub struct Http2 {
 const MAX_WINDOW: u64 = (1 << 31) - 1;
 /// Smallest window that carries a frame of the usual size, in bytes.
 const MIN_WINDOW: u64 = 16 << 10;
+/// Smallest window of a connection, in bytes: RFC 9113 has it begin with about as much.
+const MIN_CONNECTION_WINDOW: u64 = 64 << 10;
 
 impl Section for Http2 {
     const TABLE: &'static Table = &Table {
@@ -51,7 +53,7 @@ impl Section for Http2 {
             },
             Key {
                 name: "connection_window",
-                kind: Kind::Size { min: MIN_WINDOW, max: MAX_WINDOW },
+                kind: Kind::Size { min: MIN_CONNECTION_WINDOW, max: MAX_WINDOW },
                 absent: Absent::Default("1MiB"),
                 summary: "Bytes of all its requests' bodies that a client may send ahead.",
                 example: "1MiB",

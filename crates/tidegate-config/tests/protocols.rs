@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_config::{Config, Protocol};
 
 fn read(text: &str) -> Config {
-    Config::parse(text, "t.yaml", &|_| None).unwrap().0
+    Config::parse(text, "t.yaml", &|_| None).unwrap_or_else(|p| panic!("{p:?}")).0
 }
 
 #[test]
@@ -43,18 +43,21 @@ fn tls_of_a_listener_needs_a_certificate_and_authorities_go_with_asking() {
     assert_eq!(tls(one).client_auth, None);
     assert!(tls(&format!("{one}, client_ca: ca.pem")).client_auth.unwrap().required);
     assert!(!tls(&format!("{one}, client_ca: ca.pem, client_auth: optional")).client_auth.unwrap().required);
-    check(&listener("certificates: []"), "3:10 missing listeners[0].tls.certificates | no `certificates` |");
+    check(
+        &listener("certificates: []"),
+        "3:24 missing listeners[0].tls.certificates | no `certificates` | for example: `certificates: [{ cert: /etc/tidegate/gateway.pem, key: /etc/tidegate/gateway.key }]`",
+    );
     check(
         &listener("certificates: [{ cert: a.pem }]"),
-        "3:26 missing listeners[0].tls.certificates[0].key | no `key` |",
+        "3:25 missing listeners[0].tls.certificates[0].key | no `key` | for example: `key: /etc/tidegate/gateway.key`",
     );
     check(
         &listener(&format!("{one}, client_auth: required")),
-        "3:73 contradiction listeners[0].tls.client_auth | required, and no client_ca to check certificates with |",
+        "3:73 contradiction listeners[0].tls.client_auth | required, and no client_ca to check certificates with | for example: `client_ca: /etc/tidegate/clients-ca.pem`",
     );
     check(
         &listener(&format!("{one}, client_ca: ca.pem, client_auth: off")),
-        "3:71 contradiction listeners[0].tls.client_ca | authorities for certificates that nobody is asked for |",
+        "3:71 contradiction listeners[0].tls.client_ca | authorities for certificates that nobody is asked for | for example: `client_ca: /etc/tidegate/clients-ca.pem`",
     );
 }
 
@@ -62,7 +65,7 @@ fn tls_of_a_listener_needs_a_certificate_and_authorities_go_with_asking() {
 fn certificates_as_tenants_need_a_listener_that_asks_for_them() {
     check(
         &on_top("tenants: { identify: [{ client_certificate: {} }], named: { acme: {} } }"),
-        "3:45 contradiction tenants.identify[0].client_certificate | tenants known by their certificates, which no listener asks for |",
+        "3:45 contradiction tenants.identify[0].client_certificate | tenants known by their certificates, which no listener asks for | for example: `tls: { certificates: [...], client_ca: /etc/tidegate/clients-ca.pem }`",
     );
 }
 
@@ -80,14 +83,14 @@ fn tls_of_endpoints_needs_an_endpoint_that_speaks_it() {
     assert_eq!((own.server_name.as_deref(), own.certificate.is_some()), (Some("b"), true));
     check(
         &pool("tls: { cert: a.pem }"),
-        "5:12 contradiction pools.p.tls.cert | a certificate without its key | for example: `key: /etc/tidegate/client.key`",
+        "5:18 contradiction pools.p.tls.cert | a certificate without its key | for example: `key: /etc/tidegate/client.key`",
     );
     check(
         &pool("tls: { verify: false }"),
-        "5:12 contradiction pools.p.tls.verify | endpoints whose certificates nobody checks | name the authority",
+        "5:20 contradiction pools.p.tls.verify | endpoints whose certificates nobody checks | name the authority that signs them: `ca: /etc/tidegate/engines-ca.pem`",
     );
     check(
         &in_pool("    tls: { server_name: b }"),
-        "5:10 contradiction pools.p.tls | settings of TLS in a pool whose endpoints are all spoken to in clear |",
+        "5:10 contradiction pools.p.tls | settings of TLS in a pool whose endpoints are all spoken to in clear | for example: `endpoints: [{ url: https://127.0.0.1:8443 }]`",
     );
 }

@@ -11,11 +11,13 @@ use http::uri::{Authority, Scheme};
 use http::{Request, Uri, Version};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 use tidegate_core::time::Instant;
 use tokio::sync::Notify;
@@ -27,12 +29,14 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
+type Driver = http2::Connection<TokioIo<Wire>, Upload, ThisCore>;
+
 /// One connection.
 pub(crate) struct Connection {
     sender: SendRequest<Upload>,
     streams: Cell<usize>,
-    /// Requests at once that the endpoint allows.
-    allowed: Rc<Cell<usize>>,
+    /// Knows how many requests at once the endpoint allows; `None` once it has ended.
+    driver: Rc<RefCell<Option<Driver>>>,
     /// Since when it carries no request.
     idle_since: Cell<Instant>,
     number: u64,
@@ -58,28 +62,27 @@ impl Connection {
             .handshake(TokioIo::new(socket))
             .await
             .map_err(io::Error::other)?;
-        let allowed = Rc::new(Cell::new(connection.current_max_send_streams()));
-        let told = Rc::clone(&allowed);
+        let driver = Rc::new(RefCell::new(Some(connection)));
+        let driven = Rc::clone(&driver);
         tokio::task::spawn_local(async move {
-            let mut connection = std::pin::pin!(connection);
-            // How it ended reaches the requests on it through their own channels.
-            poll_fn(|cx| {
-                let ended = connection.as_mut().poll(cx).map(drop);
-                told.set(connection.current_max_send_streams());
-                ended
+            poll_fn(|cx| match &mut *driven.borrow_mut() {
+                Some(connection) => Pin::new(connection).poll(cx).map(drop),
+                None => Poll::Ready(()),
             })
             .await;
+            // How it ended reaches the requests on it through their own channels.
+            driven.take();
         });
         let scheme = if endpoint.secure.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
         let (streams, idle_since) = (Cell::new(0), Cell::new(clock.now()));
         let authority = endpoint.authority.clone();
-        Ok(Rc::new(Self { sender, streams, allowed, idle_since, number, scheme, authority, clock }))
+        Ok(Rc::new(Self { sender, streams, driver, idle_since, number, scheme, authority, clock }))
     }
 
     /// A place for one request, if there is one.
     pub(crate) fn stream(self: &Rc<Self>, most: usize) -> Option<Stream> {
-        let has_room = self.streams.get() < most.min(self.allowed.get());
-        if !has_room || self.sender.is_closed() {
+        let allowed = self.driver.borrow().as_ref().map_or(0, Driver::current_max_send_streams);
+        if self.streams.get() >= most.min(allowed) || self.sender.is_closed() {
             return None;
         }
         self.streams.set(self.streams.get() + 1);

@@ -132,7 +132,8 @@ impl Relay {
             end.record.output_events += 1;
             end.core.count_token(end.lease.pool(), end.lease.endpoint());
         }
-        if self.body.is_end_stream() {
+        // Nothing comes behind trailers, and the library does not look whether.
+        if self.body.is_end_stream() || frame.is_trailers() {
             self.complete();
         }
     }

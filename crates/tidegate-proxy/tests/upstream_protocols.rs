@@ -33,7 +33,7 @@ async fn tls_is_checked_and_http2_agreed_on() {
     let url = format!("https://localhost:{}", engine.address.port());
     let with = |tls: &str| {
         let keys = format!("policy: round_robin, retry: {{ max_attempts: 1 }}, tls: {{ {tls} }}");
-        Running::with(&[url.clone()], &keys, "")
+        Running::with(std::slice::from_ref(&url), &keys, "")
     };
     for (tls, status) in [
         (format!("ca: \"{}\"", own.file), 200),
@@ -79,7 +79,7 @@ async fn an_engine_of_http1_is_spoken_to_by_tls_and_knows_our_certificate() {
     );
     let url = format!("https://{}", second.address());
     let tls = format!("tls: {{ ca: \"{}\", cert: \"{}\", key: \"{}\" }}", own.file, shown.0, shown.1);
-    let t = Running::with(&[url.clone()], &format!("policy: round_robin, {tls}"), "");
+    let t = Running::with(std::slice::from_ref(&url), &format!("policy: round_robin, {tls}"), "");
     let mut client = t.client().await;
     for _ in 0..3 {
         client.get("/", "").await;

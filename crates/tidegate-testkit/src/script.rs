@@ -123,8 +123,8 @@ impl Conversation {
             asked.body = self.buffer.drain(..n).collect();
         } else if asked.header("transfer-encoding").is_some() {
             let end = loop {
-                if let Some(at) = self.buffer.windows(5).position(|w| w == b"0\r\n\r\n") {
-                    break at + 5;
+                if let Some(end) = end_of_chunks(&self.buffer) {
+                    break end;
                 }
                 if !self.fill().await {
                     return None;
@@ -166,4 +166,12 @@ impl Conversation {
         let gone = async { while self.fill().await {} };
         timeout(PATIENCE, gone).await.expect("the gateway closes the connection");
     }
+}
+
+/// Where a chunked body ends, trailers included.
+fn end_of_chunks(buffer: &[u8]) -> Option<usize> {
+    let find =
+        |from: usize, what: &[u8]| buffer[from..].windows(what.len()).position(|w| w == what).map(|at| from + at);
+    let last = if buffer.starts_with(b"0\r\n") { 0 } else { find(0, b"\r\n0\r\n")? + 2 };
+    Some(find(last + 1, b"\r\n\r\n")? + 4)
 }
