@@ -1,4 +1,5 @@
 //! TLS, HTTP/2 and the limits of connections: what is read, and what is said about each contradiction.
+#![allow(clippy::expect_used, reason = "a helper of tests: a failed expectation is a failed test")]
 
 mod common;
 
@@ -7,7 +8,7 @@ use std::time::Duration;
 use tidegate_config::{Config, Protocol};
 
 fn read(text: &str) -> Config {
-    Config::parse(text, "t.yaml", &|_| None).unwrap_or_else(|p| panic!("{p:?}")).0
+    Config::parse(text, "t.yaml", &|_| None).expect("a good config").0
 }
 
 #[test]
@@ -53,11 +54,11 @@ fn tls_of_a_listener_needs_a_certificate_and_authorities_go_with_asking() {
     );
     check(
         &listener(&format!("{one}, client_auth: required")),
-        "3:73 contradiction listeners[0].tls.client_auth | required, and no client_ca to check certificates with | for example: `client_ca: /etc/tidegate/clients-ca.pem`",
+        "3:68 contradiction listeners[0].tls.client_auth | required, and no client_ca to check certificates with | for example: `client_ca: /etc/tidegate/clients-ca.pem`",
     );
     check(
         &listener(&format!("{one}, client_ca: ca.pem, client_auth: off")),
-        "3:71 contradiction listeners[0].tls.client_ca | authorities for certificates that nobody is asked for | for example: `client_ca: /etc/tidegate/clients-ca.pem`",
+        "3:66 contradiction listeners[0].tls.client_ca | authorities for certificates that nobody is asked for | for example: `client_ca: /etc/tidegate/clients-ca.pem`",
     );
 }
 

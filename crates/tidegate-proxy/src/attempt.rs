@@ -134,9 +134,11 @@ async fn send(core: &Core, asked: &Asked, lease: &Lease) -> Result<(Upstream, ht
     let opened = match asked.upgrade {
         Some(_) => {
             let timeout = pool.settings().timeouts.connect;
-            Box::pin(Upstream::connect_for_upgrade(handle, timeout, core.next_connection())).await
+            let number = core.next_connection();
+            lease.on_connected(number);
+            Box::pin(Upstream::connect_for_upgrade(handle, timeout, number)).await
         }
-        None => Upstream::open(core, pool, endpoint.index()).await,
+        None => Upstream::open(core, lease).await,
     };
     let mut upstream = opened.map_err(|error| {
         tracing::debug!(pool = &*pool.name, endpoint = &*handle.url, %error, "cannot connect");

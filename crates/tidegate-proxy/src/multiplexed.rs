@@ -182,13 +182,18 @@ impl Multiplexed {
 }
 
 /// A connection being opened, which others wait for instead of opening their own.
-#[derive(Default)]
 pub(crate) struct Opening {
+    /// What the pool will know the connection as.
+    pub(crate) number: u64,
     failed: Cell<Option<bool>>,
     told: Notify,
 }
 
 impl Opening {
+    pub(crate) fn new(number: u64) -> Self {
+        Self { number, failed: Cell::new(None), told: Notify::new() }
+    }
+
     pub(crate) fn end(&self, failed: bool) {
         self.failed.set(Some(failed));
         self.told.notify_waiters();

@@ -5,8 +5,9 @@
 //! whether the endpoint has closed it.
 
 use crate::gateway::Core;
+use crate::lease::Lease;
 use crate::multiplexed::{self, Multiplexed, Opening, Stream};
-use crate::pool::{EndpointHandle, PoolHandle};
+use crate::pool::EndpointHandle;
 use crate::prefixed::Prefixed;
 use crate::upload::Upload;
 use crate::wire::Wire;
@@ -81,16 +82,21 @@ impl Upstream {
         Ok(Self { upgrade: Some(false), ..Self::http1(socket, number).await? })
     }
 
-    /// Opens a connection to an endpoint of `pool`, or waits for one that is being opened and can be shared.
-    pub(crate) async fn open(core: &Core, pool: &PoolHandle, place: usize) -> io::Result<Self> {
-        let (endpoint, clock) = (&pool.endpoints[place], core.shared.clock);
+    /// Opens a connection for the request of `lease`, or waits for one that is being opened and can be shared. Those who wait for one that
+    /// fails are known by its number: it is one failure, not many.
+    pub(crate) async fn open(core: &Core, lease: &Lease) -> io::Result<Self> {
+        let (pool, place, clock) = (lease.pool(), lease.endpoint().index(), core.shared.clock);
+        let endpoint = &pool.endpoints[place];
         let (timeout, most) = (pool.settings().timeouts.connect, pool.settings().connections.max_streams);
+        let number = core.next_connection();
+        lease.on_connected(number);
         if !endpoint.may_speak_http2 {
-            return Self::http1(Wire::open(endpoint, timeout, true).await?, core.next_connection()).await;
+            return Self::http1(Wire::open(endpoint, timeout, true).await?, number).await;
         }
         loop {
             let opening = core.idle.borrow().opening(pool.index, place, endpoint.is_http2_certain());
             let Some(opening) = opening else { break };
+            lease.on_connected(opening.number);
             if opening.has_failed().await {
                 return Err(io::ErrorKind::ConnectionRefused.into());
             }
@@ -98,9 +104,10 @@ impl Upstream {
                 return Ok(upstream);
             }
         }
-        let opening = Open::new(core, pool.index, place);
+        lease.on_connected(number);
+        let opening = Open::new(core, pool.index, place, number);
         let result = Box::pin(async {
-            let (socket, number) = (Wire::open(endpoint, timeout, false).await?, core.next_connection());
+            let socket = Wire::open(endpoint, timeout, false).await?;
             if !endpoint.speaks_http2(&socket) {
                 return Self::http1(socket, number).await;
             }
@@ -208,8 +215,8 @@ struct Open<'c> {
 }
 
 impl<'c> Open<'c> {
-    fn new(core: &'c Core, pool: usize, place: usize) -> Self {
-        let opening = Rc::new(Opening::default());
+    fn new(core: &'c Core, pool: usize, place: usize, number: u64) -> Self {
+        let opening = Rc::new(Opening::new(number));
         core.idle.borrow_mut().set_opening(pool, place, Some(Rc::clone(&opening)));
         Self { core, pool, place, opening }
     }

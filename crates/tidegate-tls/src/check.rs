@@ -2,7 +2,6 @@
 
 use crate::client;
 use crate::fault::Fault;
-use crate::names::Names;
 use crate::pem;
 use crate::server;
 use std::path::Path;
@@ -14,63 +13,142 @@ const SOON: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Files of `config`, read from `source`, that cannot be used (errors), and certificates that have expired or soon will (warnings).
 pub fn problems(config: &Config, source: &Path) -> Vec<Problem> {
-    let mut found = Vec::new();
-    let mut tell = |severity, path: String, what: String, allowed: &str, hint: String| {
-        found.push(Problem {
-            severity,
-            kind: ProblemKind::Unreadable,
-            source: source.display().to_string(),
-            line: 0,
-            column: 0,
-            width: 1,
-            path,
-            found: what,
-            allowed: allowed.to_owned(),
-            hint,
-            excerpt: String::new(),
-            caret: 0,
-        });
-    };
-    let mut faulty = |path: String, fault: &Fault| {
-        let hint = "`openssl x509 -in FILE -noout -text` shows what a certificate says".to_owned();
-        tell(Severity::Error, path, fault.to_string(), "files in PEM that can be read and fit each other", hint);
-    };
-    let mut own: Vec<(String, &Certificate)> = Vec::new();
+    let mut found = Found { source, problems: Vec::new() };
     for (place, listener) in config.listeners.iter().enumerate() {
         let Some(tls) = &listener.tls else { continue };
         let path = format!("listeners[{place}].tls");
-        if let Err(fault) = server::server(tls, false) {
-            faulty(path.clone(), &fault);
+        let before = found.problems.len();
+        for (k, certificate) in tls.certificates.iter().enumerate() {
+            found.certificate(&format!("{path}.certificates[{k}]"), certificate);
         }
-        own.extend(tls.certificates.iter().enumerate().map(|(k, c)| (format!("{path}.certificates[{k}].cert"), c)));
+        if let Some(auth) = &tls.client_auth {
+            found.faulty(&format!("{path}.client_ca"), pem::roots(&auth.ca));
+        }
+        if found.problems.len() == before {
+            found.faulty(&path, server::server(tls, false));
+        }
     }
-    for pool in &config.pools {
-        if !pool.endpoints.iter().any(|e| e.url.is_tls()) {
-            continue;
-        }
+    for pool in config.pools.iter().filter(|p| p.endpoints.iter().any(|e| e.url.is_tls())) {
         let path = format!("pools.{}.tls", pool.name);
-        if let Err(fault) = client::client(&pool.tls, pool.protocol) {
-            faulty(path.clone(), &fault);
+        let before = found.problems.len();
+        if let Some(certificate) = &pool.tls.certificate {
+            found.certificate(&path, certificate);
+        }
+        if let Some(ca) = &pool.tls.ca {
+            found.faulty(&format!("{path}.ca"), pem::roots(ca));
         }
         for (place, endpoint) in pool.endpoints.iter().enumerate().filter(|(_, e)| e.url.is_tls()) {
-            if let Err(fault) = client::server_name(&pool.tls, endpoint.url.host()) {
-                faulty(format!("pools.{}.endpoints[{place}].url", pool.name), &fault);
+            let name = client::server_name(&pool.tls, endpoint.url.host());
+            found.faulty(&format!("pools.{}.endpoints[{place}].url", pool.name), name);
+        }
+        if found.problems.len() == before {
+            found.faulty(&path, client::client(&pool.tls, pool.protocol));
+        }
+    }
+    found.problems
+}
+
+struct Found<'s> {
+    source: &'s Path,
+    problems: Vec<Problem>,
+}
+
+impl Found<'_> {
+    /// A certificate and its key; and how long it still holds.
+    fn certificate(&mut self, path: &str, files: &Certificate) {
+        match server::certified(files) {
+            Err(fault) => {
+                let at = if fault.file == files.key { "key" } else { "cert" };
+                self.faulty::<()>(&format!("{path}.{at}"), Err(fault));
+            }
+            Ok((names, _)) => {
+                let what = match names.left() {
+                    None => "has expired: nobody who checks it will go on".to_owned(),
+                    Some(left) if left < SOON => format!("expires in {} hours", left.as_secs() / 3600),
+                    Some(_) => return,
+                };
+                let what = format!("{} {what}", files.cert.display());
+                let (allowed, hint) = (
+                    "a certificate that holds for a week at least",
+                    "renew it; a running gateway reads it again by itself",
+                );
+                self.tell(Severity::Warning, &format!("{path}.cert"), what, allowed, hint);
             }
         }
-        own.extend(pool.tls.certificate.iter().map(|c| (format!("{path}.cert"), c)));
     }
-    for (path, certificate) in own {
-        let Some(first) = pem::certificates(&certificate.cert).ok().and_then(|c| Names::of(c.first()?)) else {
-            continue;
-        };
-        let what = match first.left() {
-            None => "has expired: nobody who checks it will go on".to_owned(),
-            Some(left) if left < SOON => format!("expires in {} hours", left.as_secs() / 3600),
-            Some(_) => continue,
-        };
-        let hint = "renew it; a running gateway reads it again by itself".to_owned();
-        let what = format!("{} {what}", certificate.cert.display());
-        tell(Severity::Warning, path, what, "a certificate that holds for a week at least", hint);
+
+    fn faulty<T>(&mut self, path: &str, result: Result<T, Fault>) {
+        if let Err(fault) = result {
+            let allowed = "files in PEM that can be read and fit each other";
+            let hint = "`openssl x509 -in FILE -noout -text` shows what a certificate says";
+            self.tell(Severity::Error, path, fault.to_string(), allowed, hint);
+        }
     }
-    found
+
+    fn tell(&mut self, severity: Severity, path: &str, found: String, allowed: &str, hint: &str) {
+        self.problems.push(Problem {
+            severity,
+            kind: ProblemKind::Unreadable,
+            source: self.source.display().to_string(),
+            line: 0,
+            column: 0,
+            width: 1,
+            path: path.to_owned(),
+            found,
+            allowed: allowed.to_owned(),
+            hint: hint.to_owned(),
+            excerpt: String::new(),
+            caret: 0,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_that_cannot_be_used_is_told_and_what_soon_cannot() {
+        let folder = std::env::temp_dir().join(format!("tidegate-check-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = |name: &str| folder.join(name).display().to_string();
+        let write = |name: &str, year: i32| {
+            let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+            params.not_after = rcgen::date_time_ymd(year, 1, 1);
+            let key = rcgen::KeyPair::generate().unwrap();
+            std::fs::write(file(&format!("{name}.pem")), params.self_signed(&key).unwrap().pem()).unwrap();
+            std::fs::write(file(&format!("{name}.key")), key.serialize_pem()).unwrap();
+        };
+        write("good", 4000);
+        write("old", 2001);
+        let pair = |cert: &str, key: &str| format!("{{ cert: \"{}\", key: \"{}\" }}", file(cert), file(key));
+        let text = format!(
+            "listeners:\n- address: 127.0.0.1:0\n  tls: {{ certificates: [{}, {}, {}, {}], client_ca: \"{}\" }}\npools: {{ p: {{ endpoints: [{{ url: https://a_b }}], tls: {{ ca: \"{}\" }} }} }}\n",
+            pair("good.pem", "good.key"),
+            pair("good.pem", "old.key"),
+            pair("none.pem", "good.key"),
+            pair("old.pem", "old.key"),
+            file("good.key"),
+            file("nowhere.pem"),
+        );
+        let (config, _) = Config::parse(&text, "t.yaml", &|_| None).unwrap();
+        let found = problems(&config, Path::new("t.yaml"));
+        let _ = std::fs::remove_dir_all(&folder);
+        let found: Vec<(bool, String, String)> = found
+            .iter()
+            .map(|p| (p.is_error(), p.path.clone(), p.found.replace(&format!("{}/", folder.display()), "")))
+            .collect();
+        let wanted = [
+            (true, "listeners[0].tls.certificates[1].key", "old.key: is not the key of the certificate in good.pem"),
+            (true, "listeners[0].tls.certificates[2].cert", "none.pem: does not exist"),
+            (false, "listeners[0].tls.certificates[3].cert", "old.pem has expired: nobody who checks it will go on"),
+            (
+                true,
+                "listeners[0].tls.client_ca",
+                "good.key: has no certificate (a block that begins with -----BEGIN CERTIFICATE-----)",
+            ),
+            (true, "pools.p.tls.ca", "nowhere.pem: does not exist"),
+        ];
+        assert_eq!(found, wanted.map(|(error, path, what)| (error, path.to_owned(), what.to_owned())));
+    }
 }
