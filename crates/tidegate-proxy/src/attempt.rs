@@ -4,20 +4,19 @@
 //! connection closes, which stops the engine.
 
 use crate::asked::Asked;
+use crate::buffers::Piece;
 use crate::error::ProxyError;
 use crate::gateway::Core;
 use crate::grpc;
 use crate::headers::is_event_stream;
+use crate::http1::SendError;
 use crate::lease::Lease;
 use crate::pool::PoolHandle;
 use crate::upload::{Upload, UploadError};
 use crate::upstream::Upstream;
-use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{CONNECTION, RETRY_AFTER, UPGRADE};
 use http_body::Frame;
-use hyper::body::Incoming;
-use std::error::Error;
 use std::time::Duration;
 use tidegate_core::id::EndpointId;
 use tidegate_core::outcome::{Failure, Verdict};
@@ -30,9 +29,9 @@ const LISTEN_AFTER: Duration = Duration::from_millis(200);
 /// An answer that has begun.
 pub(crate) struct Begun {
     pub(crate) upstream: Upstream,
-    pub(crate) response: http::Response<Incoming>,
+    pub(crate) head: http::response::Parts,
     /// The first piece of a stream, which is waited for: only then has the answer begun, and until then it can be had elsewhere.
-    pub(crate) first: Option<Frame<Bytes>>,
+    pub(crate) first: Option<Frame<Piece>>,
     /// What the head says, and the first piece where it has to be asked.
     pub(crate) verdict: Verdict,
 }
@@ -71,23 +70,24 @@ pub(crate) async fn attempt(core: &Core, asked: &Asked, lease: Lease) -> (Lease,
 
 /// Sends, and waits until the answer has begun: for a stream that is its first event, as engines send its head at once.
 async fn begin(core: &Core, asked: &Asked, lease: &Lease) -> Result<Begun, Miss> {
-    let (mut upstream, mut response) = send(core, asked, lease).await?;
-    if !is_well_formed(&response, asked.upgrade.is_some()) {
+    let (mut upstream, head) = send(core, asked, lease).await?;
+    let upgraded = head.status == http::StatusCode::SWITCHING_PROTOCOLS;
+    if upgraded && (asked.upgrade.is_none() || !head.headers.contains_key(UPGRADE)) {
+        // Nobody asked for another protocol.
         return Err(Miss::Endpoint(Failure::Malformed));
     }
-    let is_stream = response.status().is_success() && is_event_stream(response.headers());
+    let is_stream = head.status.is_success() && is_event_stream(&head.headers);
     // A bare 503 is a failure, unless the engine says that it is merely full.
-    let asks_body = matches!(response.status().as_u16(), 503 | 529) && !response.headers().contains_key(RETRY_AFTER);
+    let asks_body = matches!(head.status.as_u16(), 503 | 529) && !head.headers.contains_key(RETRY_AFTER);
     let first = if is_stream || asks_body {
-        upstream.first_frame(response.body_mut()).await.map_err(|_| Miss::Endpoint(Failure::Reset))?
+        upstream.first_frame().await.map_err(|_| Miss::Endpoint(Failure::Reset))?
     } else {
         None
     };
     let overloaded = asks_body && first.as_ref().is_some_and(is_overloaded);
-    let said = grpc::verdict(response.headers()).filter(|_| response.status().is_success());
-    let by_status = Verdict::of_status(response.status().as_u16(), retry_after(response.headers()), overloaded);
-    let verdict = said.unwrap_or(by_status);
-    Ok(Begun { upstream, response, first, verdict })
+    let by_status = Verdict::of_status(head.status.as_u16(), retry_after(&head.headers), overloaded);
+    let verdict = grpc::verdict(&head.headers).filter(|_| head.status.is_success()).unwrap_or(by_status);
+    Ok(Begun { upstream, head, first, verdict })
 }
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
@@ -95,21 +95,12 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// Whether the first piece of an error's body has the code or word `overloaded`.
-fn is_overloaded(first: &Frame<Bytes>) -> bool {
+fn is_overloaded(first: &Frame<Piece>) -> bool {
     const WORD: &[u8] = b"overloaded";
     first.data_ref().is_some_and(|data| data.windows(WORD.len()).any(|w| w.eq_ignore_ascii_case(WORD)))
 }
 
-/// Whether an answer can be passed on: not a change of protocol that nobody asked for, and coded as we can frame it anew.
-fn is_well_formed(response: &http::Response<Incoming>, may_upgrade: bool) -> bool {
-    let codings = response.headers().get_all(http::header::TRANSFER_ENCODING);
-    let upgraded = response.status() == http::StatusCode::SWITCHING_PROTOCOLS;
-    (!upgraded || (may_upgrade && response.headers().contains_key(UPGRADE)))
-        && codings.iter().count() <= 1
-        && codings.iter().all(|v| v.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"))
-}
-
-async fn send(core: &Core, asked: &Asked, lease: &Lease) -> Result<(Upstream, http::Response<Incoming>), Miss> {
+async fn send(core: &Core, asked: &Asked, lease: &Lease) -> Result<(Upstream, http::response::Parts), Miss> {
     let (pool, endpoint) = (lease.pool(), lease.endpoint());
     let (handle, most) = (&pool.endpoints[endpoint.index()], pool.settings().connections.max_streams);
     let idle = match asked.upgrade {
@@ -119,16 +110,10 @@ async fn send(core: &Core, asked: &Asked, lease: &Lease) -> Result<(Upstream, ht
     if let Some(mut upstream) = idle {
         lease.on_connected(upstream.number());
         match upstream.send(request(asked, pool, endpoint)?).await {
-            Ok(response) => return Ok((upstream, response)),
-            Err(error) => {
-                if let Some(miss) = client_fault(&error) {
-                    return Err(miss);
-                }
-                // The endpoint closed an idle connection as we used it: no evidence against it. Once more, on a fresh one.
-                if !asked.is_replayable() || !upstream.was_stale(&error) {
-                    return Err(Miss::Endpoint(Failure::Reset));
-                }
-            }
+            Ok(head) => return Ok((upstream, head)),
+            // The endpoint has not seen it (it closed an idle connection as we used it): no evidence against it. Once more, on a fresh one.
+            Err(SendError::Closed { fresh: true }) if asked.is_replayable() => {}
+            Err(error) => return Err(miss(&error)),
         }
     }
     let opened = match asked.upgrade {
@@ -136,7 +121,7 @@ async fn send(core: &Core, asked: &Asked, lease: &Lease) -> Result<(Upstream, ht
             let timeout = pool.settings().timeouts.connect;
             let number = core.next_connection();
             lease.on_connected(number);
-            Box::pin(Upstream::connect_for_upgrade(handle, timeout, number)).await
+            Upstream::connect_for_upgrade(handle, timeout, number).await
         }
         None => Upstream::open(core, lease).await,
     };
@@ -145,10 +130,8 @@ async fn send(core: &Core, asked: &Asked, lease: &Lease) -> Result<(Upstream, ht
         Miss::Endpoint(Failure::Connect)
     })?;
     lease.on_connected(upstream.number());
-    let sent = upstream.send(request(asked, pool, endpoint)?).await;
-    let endpoint_fault = |e: &hyper::Error| if e.is_parse() { Failure::Malformed } else { Failure::Reset };
-    let response = sent.map_err(|e| client_fault(&e).unwrap_or_else(|| Miss::Endpoint(endpoint_fault(&e))))?;
-    Ok((upstream, response))
+    let head = upstream.send(request(asked, pool, endpoint)?).await.map_err(|e| miss(&e))?;
+    Ok((upstream, head))
 }
 
 fn request(asked: &Asked, pool: &PoolHandle, endpoint: EndpointId) -> Result<http::Request<Upload>, Miss> {
@@ -169,18 +152,19 @@ fn request(asked: &Asked, pool: &PoolHandle, endpoint: EndpointId) -> Result<htt
     Ok(request)
 }
 
-/// Whether sending failed because of what came from downstream.
-fn client_fault(error: &hyper::Error) -> Option<Miss> {
-    match error.source()?.downcast_ref::<UploadError>()? {
-        UploadError::TooLarge => Some(Miss::Client(ProxyError::BadRequest {
+fn miss(error: &SendError) -> Miss {
+    match error {
+        SendError::Malformed => Miss::Endpoint(Failure::Malformed),
+        SendError::Closed { .. } => Miss::Endpoint(Failure::Reset),
+        SendError::Upload(UploadError::TooLarge) => Miss::Client(ProxyError::BadRequest {
             code: "body_too_large",
             message: "the body is larger than limits.max_body_bytes",
             status: 413,
-        })),
-        UploadError::Broken(_) => Some(Miss::Client(ProxyError::BadRequest {
+        }),
+        SendError::Upload(UploadError::Broken(_)) => Miss::Client(ProxyError::BadRequest {
             code: "bad_body",
             message: "the body broke off or is not framed as announced",
             status: 400,
-        })),
+        }),
     }
 }

@@ -11,7 +11,6 @@ use crate::{http2, service};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use std::cell::Cell;
-use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -34,9 +33,8 @@ where
     let service = service_fn(|request| {
         served.set(served.get() + 1);
         let own = (Rc::clone(&core), Rc::clone(&watch), Rc::clone(&peer), Rc::clone(&handover));
-        let answer = service::serve(own, served.get(), request);
         // Boxed: the library wants the future movable to give the socket back at the end.
-        Box::pin(async move { Ok::<_, Infallible>(answer.await) })
+        Box::pin(service::serve(own, served.get(), request))
     });
     let mut connection = http1::Builder::new()
         .header_read_timeout(None)
@@ -119,7 +117,8 @@ async fn close<T: AsyncRead + AsyncWrite + Unpin>(mut socket: T, is_sending: boo
     if socket.shutdown().await.is_err() || !is_sending {
         return;
     }
-    let mut sink = [0u8; 4096];
+    // Not within the future: every connection would carry it from its beginning.
+    let mut sink = vec![0u8; 4096];
     let drain = async {
         let mut left = LINGER_BYTES;
         while left > 0 {

@@ -1,6 +1,7 @@
 //! The running gateway: what all cores share, what each core owns, starting and stopping.
 
 use crate::addresses::Addresses;
+use crate::batch;
 use crate::clock::Clock;
 use crate::governor::Governor;
 use crate::listener;
@@ -22,6 +23,7 @@ use tidegate_core::id::EndpointId;
 use tidegate_core::rng::Rng;
 use tidegate_telemetry::{JournalError, Sink};
 use tidegate_tls::{Fault, Refresh};
+use tokio::runtime::LocalOptions;
 use tokio::sync::{mpsc, watch};
 
 /// How often files of certificates are looked at.
@@ -317,7 +319,8 @@ fn run_core(
     k: usize,
     seed: u64,
 ) {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default())
+    {
         Ok(runtime) => runtime,
         Err(error) => {
             tracing::error!(%error, "cannot start a core's runtime");
@@ -334,8 +337,8 @@ fn run_core(
         stop,
         alive: alive.clone(),
     });
-    let local = tokio::task::LocalSet::new();
-    local.block_on(&runtime, async move {
+    runtime.block_on(async move {
+        tokio::task::spawn_local(batch::send_at_end_of_turn());
         tokio::task::spawn_local(Rc::clone(&core).tick(k == 0));
         if !certificates.is_empty() {
             tokio::task::spawn_local(keep_certificates(certificates));

@@ -3,6 +3,7 @@
 //! A head is held back until it is complete and found unambiguous. A faulty one is replaced by a plain request that makes the service
 //! answer with the fault, so that the refusal is written in order after earlier answers; nothing behind it is read as HTTP.
 
+use crate::buffers::with_scratch;
 use crate::error::ProxyError;
 use crate::framing::{Chunks, Framing, HeadLimits, HeadScan, check_head};
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -18,13 +19,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const REFUSED: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n";
 /// How a client begins that speaks HTTP/2 without having asked (RFC 9113, 3.4), as far as it looks like a head.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
-/// Bytes read at once.
-const READ: usize = 16 * 1024;
-
-thread_local! {
-    /// One read buffer per core: connections keep no buffer of their own while they wait.
-    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ].into_boxed_slice());
-}
 
 /// What a connection is waiting for, for its time-outs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,9 +251,8 @@ impl<T: AsyncRead + Unpin> Guard<T> {
     }
 
     fn poll_fill(&mut self, cx: &mut Context<'_>, buf: &mut ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        SCRATCH.with(|scratch| {
-            let mut scratch = scratch.borrow_mut();
-            let size = READ.min(buf.remaining());
+        with_scratch(|scratch| {
+            let size = scratch.len().min(buf.remaining());
             loop {
                 let mut read = ReadBuf::new(&mut scratch[..size]);
                 ready!(Pin::new(&mut self.socket).poll_read(cx, &mut read))?;

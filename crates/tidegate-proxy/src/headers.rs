@@ -1,6 +1,5 @@
 //! Header hygiene between two connections.
 
-use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http_body::Frame;
 
@@ -48,7 +47,7 @@ static NOT_BEHIND: [HeaderName; 7] = [
 ];
 
 /// Removes from trailers what belongs to one connection, and what may not stand behind a body.
-pub(crate) fn strip_trailers(frame: &mut Frame<Bytes>) {
+pub(crate) fn strip_trailers<D>(frame: &mut Frame<D>) {
     let Some(trailers) = frame.trailers_mut() else { return };
     strip_hop_by_hop(trailers);
     for name in &NOT_BEHIND {

@@ -15,7 +15,6 @@ use http::{HeaderMap, Method, Request, Version};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -45,7 +44,7 @@ where
     let service = service_fn(move |request| {
         told.on_head();
         let own = (Rc::clone(&own), Rc::clone(&told), Rc::clone(&peer), Handover::default());
-        async move { Ok::<_, Infallible>(service::serve(own, 0, request).await) }
+        service::serve(own, 0, request)
     });
     let mut connection = builder(&limits, &bounds).serve_connection(TokioIo::new(socket), service);
     let mut stop = core.stop.clone();

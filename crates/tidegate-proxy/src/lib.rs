@@ -7,6 +7,8 @@
 mod addresses;
 mod asked;
 mod attempt;
+mod batch;
+mod buffers;
 mod client_key;
 mod clock;
 mod connection;
@@ -20,6 +22,7 @@ mod grpc;
 mod guard;
 mod hang;
 mod headers;
+mod http1;
 mod http2;
 mod jwt;
 mod lease;

@@ -1,5 +1,6 @@
 //! Listening sockets: one per core on the same address, so that the kernel spreads connections and no core hands work to another.
 
+use crate::batch::Batched;
 use crate::gateway::Core;
 use crate::peer::Peer;
 use crate::{connection, http2};
@@ -88,7 +89,7 @@ fn on_accepted(core: &Rc<Core>, shared: &Shared, socket: TcpStream, address: IpA
     let (core, alive) = (Rc::clone(core), core.alive.clone());
     match shared.secure.as_ref().map(|s| s.current()) {
         None => drop(tokio::task::spawn_local(async move {
-            connection::serve(core, socket, Rc::new(Peer::clear(address))).await;
+            connection::serve(core, Batched::new(socket), Rc::new(Peer::clear(address))).await;
             drop((counted, of_address, alive));
         })),
         Some(settings) => drop(tokio::task::spawn_local(async move {
@@ -100,7 +101,7 @@ fn on_accepted(core: &Rc<Core>, shared: &Shared, socket: TcpStream, address: IpA
 
 /// Shakes hands, and serves what was agreed on.
 async fn serve_tls(core: Rc<Core>, socket: TcpStream, address: IpAddr, settings: Arc<ServerConfig>) {
-    let handshake = Box::pin(TlsAcceptor::from(settings).accept(socket));
+    let handshake = Box::pin(TlsAcceptor::from(settings).accept(Batched::new(socket)));
     let stream = match tokio::time::timeout(core.shared.limits.handshake_timeout, handshake).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {

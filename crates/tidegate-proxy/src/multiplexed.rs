@@ -2,13 +2,18 @@
 //!
 //! Unlike those of HTTP/1.1 they are driven by tasks of their own, as many requests wait on each.
 
+use crate::buffers::Piece;
+use crate::http1::{BodyError, SendError};
 use crate::http2::ThisCore;
 use crate::pool::EndpointHandle;
-use crate::upload::Upload;
+use crate::upload::{Upload, UploadError};
 use crate::wire::Wire;
+use bytes::Bytes;
 use http::header::{CONNECTION, HOST};
 use http::uri::{Authority, Scheme};
 use http::{Request, Uri, Version};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::cell::{Cell, RefCell};
@@ -17,7 +22,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tidegate_core::time::Instant;
 use tokio::sync::Notify;
@@ -29,11 +34,11 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-type Driver = http2::Connection<TokioIo<Wire>, Upload, ThisCore>;
+type Driver = http2::Connection<TokioIo<Wire>, Told, ThisCore>;
 
 /// One connection.
 pub(crate) struct Connection {
-    sender: SendRequest<Upload>,
+    sender: SendRequest<Told>,
     streams: Cell<usize>,
     /// Knows how many requests at once the endpoint allows; `None` once it has ended.
     driver: Rc<RefCell<Option<Driver>>>,
@@ -86,13 +91,14 @@ impl Connection {
             return None;
         }
         self.streams.set(self.streams.get() + 1);
-        Some(Stream { sender: self.sender.clone(), connection: Rc::clone(self) })
+        Some(Stream { body: None, sender: self.sender.clone(), connection: Rc::clone(self) })
     }
 }
 
-/// A place for one request on a connection.
+/// A place for one request on a connection, and the answer that comes there.
 pub(crate) struct Stream {
-    sender: SendRequest<Upload>,
+    body: Option<Incoming>,
+    sender: SendRequest<Told>,
     connection: Rc<Connection>,
 }
 
@@ -101,12 +107,22 @@ impl Stream {
         self.connection.number
     }
 
-    pub(crate) async fn send(
-        &mut self,
-        mut request: Request<Upload>,
-    ) -> hyper::Result<http::Response<hyper::body::Incoming>> {
+    /// Sends a request and waits for the head of its answer.
+    pub(crate) async fn send(&mut self, mut request: Request<Upload>) -> Result<http::response::Parts, SendError> {
         self.name_target(&mut request);
-        self.sender.send_request(request).await
+        let failed = Rc::default();
+        let request = request.map(|upload| Told { upload, failed: Rc::clone(&failed) });
+        match self.sender.send_request(request).await {
+            Ok(response) => {
+                let (head, body) = response.into_parts();
+                self.body = Some(body);
+                Ok(head)
+            }
+            Err(error) => Err(match failed.take() {
+                Some(fault) => SendError::Upload(fault),
+                None => SendError::Closed { fresh: was_not_processed(&error) },
+            }),
+        }
     }
 
     /// HTTP/2 names scheme and host beside the path.
@@ -120,6 +136,23 @@ impl Stream {
         *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
         *request.version_mut() = Version::HTTP_2;
     }
+
+    /// The next piece of the answer's body; `None` at its end.
+    pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let frame = Pin::new(body).poll_frame(cx);
+        frame.map(|f| f.map(|f| f.map(|f| f.map_data(Piece::Shared)).map_err(|_| BodyError)))
+    }
+
+    /// Whether all of the answer was handed on.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    /// Bytes of the answer's body still to come, where that is known.
+    pub(crate) fn left(&self) -> Option<u64> {
+        self.body.as_ref().map_or(Some(0), |body| body.size_hint().exact())
+    }
 }
 
 impl Drop for Stream {
@@ -132,8 +165,44 @@ impl Drop for Stream {
     }
 }
 
+/// A body that leaves word of why it failed: the library only tells that its stream was reset, which would look like the endpoint's doing.
+struct Told {
+    upload: Upload,
+    failed: Rc<RefCell<Option<UploadError>>>,
+}
+
+/// It stands in [`Told::failed`].
+#[derive(Debug)]
+struct Failed;
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the request's body failed")
+    }
+}
+
+impl Error for Failed {}
+
+impl Body for Told {
+    type Data = Bytes;
+    type Error = Failed;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failed>>> {
+        let frame = Pin::new(&mut self.upload).poll_frame(cx);
+        frame.map(|f| f.map(|f| f.map_err(|fault| drop(self.failed.replace(Some(fault)))).map_err(|()| Failed)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.upload.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.upload.size_hint()
+    }
+}
+
 /// Whether a request that failed so was not looked at by the endpoint: then it can be sent again without harm.
-pub(crate) fn was_not_processed(error: &hyper::Error) -> bool {
+fn was_not_processed(error: &hyper::Error) -> bool {
     let reason = error.source().and_then(|e| e.downcast_ref::<h2::Error>());
     let refused = reason.is_some_and(|e| {
         e.reason() == Some(h2::Reason::REFUSED_STREAM) || (e.is_go_away() && e.reason() == Some(h2::Reason::NO_ERROR))

@@ -46,5 +46,5 @@ async fn passes(pool: &PoolHandle, endpoint: EndpointId, timeout: Duration) -> b
         request.headers_mut().insert(HOST, host);
     }
     request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("tidegate-probe"));
-    upstream.send(request).await.is_ok_and(|response| response.status().is_success())
+    upstream.send(request).await.is_ok_and(|head| head.status.is_success())
 }

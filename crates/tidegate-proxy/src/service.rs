@@ -1,6 +1,7 @@
 //! One request, from its head to the head of its answer.
 
 use crate::asked::Asked;
+use crate::buffers::Piece;
 use crate::error::ProxyError;
 use crate::exchange::{Answer, Way, exchange};
 use crate::gateway::Core;
@@ -20,6 +21,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::Arc;
 use tidegate_config::Protocol;
@@ -74,7 +76,7 @@ impl Drop for Open {
 pub(crate) type Own = (Rc<Core>, Rc<Watch>, Rc<Peer>, Handover);
 
 /// Serves the `n`-th request of a connection; 0 where requests are not in a row.
-pub(crate) async fn serve(own: Own, n: u64, mut request: Request<Incoming>) -> Response<Download> {
+pub(crate) async fn serve(own: Own, n: u64, mut request: Request<Incoming>) -> Result<Response<Download>, Infallible> {
     let (core, watch, peer, handover) = own;
     let arrived = core.shared.clock.now();
     let id = request_id(&core, request.headers());
@@ -117,7 +119,7 @@ pub(crate) async fn serve(own: Own, n: u64, mut request: Request<Incoming>) -> R
     {
         headers.insert(REASON.clone(), reason);
     }
-    response
+    Ok(response)
 }
 
 async fn answer(
@@ -266,7 +268,7 @@ fn relay(
     pool: &Arc<PoolHandle>,
     handover: &Handover,
 ) -> Response<Download> {
-    let Answer { mut head, first, verdict, body, upstream, lease } = answer;
+    let Answer { mut head, first, verdict, upstream, lease } = answer;
     if verdict == Verdict::Success {
         lease.on_first_byte();
     }
@@ -293,7 +295,7 @@ fn relay(
     let watch = Rc::clone(&open.watch);
     let end = End { core: Rc::clone(core), watch, lease, verdict, record, budget, arrived: open.arrived };
     let download = match upgraded {
-        None => Download::Relayed(Box::new(Relay::new(first, body, upstream, end))),
+        None => Download::Relayed(Box::new(Relay::new(first, upstream, end))),
         Some(protocol) => {
             head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             head.headers.insert(UPGRADE, protocol);
@@ -314,7 +316,7 @@ fn refuse(mut open: Open, error: &ProxyError, last: Option<&EndpointHandle>) -> 
         open.record().endpoint = Arc::clone(&endpoint.url);
     }
     open.close(error.status().as_u16(), error.code());
-    let mut response = Response::new(Download::Own(Some(error.body())));
+    let mut response = Response::new(Download::Own(Some(Piece::Shared(error.body()))));
     *response.status_mut() = error.status();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

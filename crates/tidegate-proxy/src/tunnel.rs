@@ -35,7 +35,7 @@ impl Tunnel {
     /// Moves bytes between `near`, the client's side, and the endpoint.
     pub(crate) async fn run<T: AsyncRead + AsyncWrite + Unpin>(mut self, near: T) {
         let (Some(upstream), Some(end)) = (self.upstream.take(), &mut self.end) else { return };
-        let Some(far) = upstream.let_go().await else { return self.finish(Verdict::Failed(Failure::Reset)) };
+        let Some(far) = upstream.let_go() else { return self.finish(Verdict::Failed(Failure::Reset)) };
         let clock = end.core.shared.clock;
         let idle = end.lease.pool().settings().timeouts.upgrade_idle;
         let moved = Cell::new(clock.now());

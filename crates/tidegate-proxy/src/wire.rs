@@ -1,5 +1,6 @@
 //! A socket to an endpoint, in clear or by TLS.
 
+use crate::batch::Batched;
 use crate::pool::EndpointHandle;
 use std::io;
 use std::pin::Pin;
@@ -24,8 +25,8 @@ pub(crate) struct Secure {
 
 /// An open socket.
 pub(crate) enum Wire {
-    Clear(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Clear(Batched),
+    Tls(Box<TlsStream<Batched>>),
 }
 
 impl Wire {
@@ -37,6 +38,7 @@ impl Wire {
                 None => TcpStream::connect(&endpoint.authority).await?,
             };
             socket.set_nodelay(true)?;
+            let socket = Batched::new(socket);
             let Some(secure) = &endpoint.secure else { return Ok(Self::Clear(socket)) };
             let mut settings = secure.settings.current();
             if only_http1 && settings.alpn_protocols.iter().any(|p| p == b"h2") {

@@ -215,6 +215,24 @@ async fn a_stream_that_was_refused_is_sent_again_and_a_broken_one_is_not() {
     }
 }
 
+#[tokio::test]
+async fn an_upload_that_the_client_spoils_is_the_clients_fault() {
+    let engine = telling(None).await;
+    let limits = "limits: { sniff_bytes: 1KiB, max_body_bytes: 64KiB }";
+    let t = Running::with(&[format!("http://{}", engine.address)], "policy: round_robin, protocol: h2", limits);
+    let chunk = format!("{:x}\r\n{}\r\n", 20_000, "x".repeat(20_000));
+    let head = "POST / HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n";
+    for (rest, status, code) in
+        [(chunk.repeat(4) + "0\r\n\r\n", 413, "body_too_large"), (chunk.repeat(2) + "no chunk\r\n", 400, "bad_body")]
+    {
+        let mut client = t.client().await;
+        client.send(format!("{head}{rest}")).await;
+        let reply = client.reply().await;
+        assert!(reply.status == status && reply.text().contains(code), "{}", reply.text());
+    }
+    assert!(!t.outcomes().contains(&"reset"), "{:?}", t.outcomes());
+}
+
 /// A call of gRPC as its clients send it.
 async fn call(client: &mut H2, path: &str, message: &'static [u8]) -> Answer {
     let request = Request::post(format!("http://engine{path}"))
