@@ -27,6 +27,7 @@ pub(crate) struct Upstream {
     number: u64,
 }
 
+#[allow(clippy::large_enum_variant, reason = "boxing what nearly all requests use would cost each an allocation")]
 enum Way {
     Http1(Client<Wire>),
     Http2(Box<Stream>),
