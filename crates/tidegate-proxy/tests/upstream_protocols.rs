@@ -162,6 +162,45 @@ async fn requests_share_a_connection_until_its_streams_run_out() {
 }
 
 #[tokio::test]
+async fn a_shared_connection_that_ended_or_is_idle_is_replaced() {
+    // Leaves after its second answer, as engines do that restart.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let ended = Arc::new(Semaphore::new(0));
+    let told = Arc::clone(&ended);
+    let engine = tokio::spawn(async move {
+        let mut connections = 0;
+        while let Ok((socket, _)) = listener.accept().await {
+            connections += 1;
+            let mut connection = h2::server::handshake(socket).await.unwrap();
+            let mut served = 0;
+            while let Some(Ok((_request, respond))) = connection.accept().await {
+                say(respond, connections.to_string());
+                served += 1;
+                if served == 2 {
+                    connection.graceful_shutdown();
+                }
+            }
+            told.add_permits(1);
+        }
+    });
+    let keys = "policy: round_robin, protocol: h2, connections: { idle_timeout: 100ms }";
+    let t = Running::with(&[format!("http://{address}")], keys, "");
+    let mut client = t.client().await;
+    let mut ask = async || {
+        client.get("/", "").await;
+        client.reply().await.text()
+    };
+    assert_eq!([ask().await, ask().await], ["1", "1"]);
+    timeout(PATIENCE, ended.acquire()).await.expect("it leaves").unwrap().forget();
+    assert_eq!(ask().await, "2", "nobody notices");
+    timeout(PATIENCE, ended.acquire()).await.expect("idle for too long, it is closed").unwrap().forget();
+    assert_eq!(ask().await, "3");
+    assert_eq!(t.outcomes(), ["success"; 4]);
+    engine.abort();
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_resets_its_stream_and_no_other() {
     let reset = Arc::new(Semaphore::new(0));
     let told = Arc::clone(&reset);
