@@ -4,13 +4,14 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, PackageId};
 use std::collections::{BTreeSet, HashMap};
 
 /// Crate, then the crates of ours it may use. Development dependencies are free.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("tidegate-core", &[]),
     ("tidegate-config", &["tidegate-core"]),
     ("tidegate-telemetry", &["tidegate-core", "tidegate-config"]),
     ("tidegate-sim", &["tidegate-core", "tidegate-config", "tidegate-telemetry"]),
-    ("tidegate-signals", &["tidegate-core", "tidegate-config", "tidegate-telemetry"]),
-    ("tidegate-proxy", &["tidegate-core", "tidegate-config", "tidegate-telemetry"]),
+    ("tidegate-tls", &["tidegate-config"]),
+    ("tidegate-signals", &["tidegate-core", "tidegate-config", "tidegate-telemetry", "tidegate-tls"]),
+    ("tidegate-proxy", &["tidegate-core", "tidegate-config", "tidegate-telemetry", "tidegate-tls"]),
     ("tidegate-admin", &["tidegate-core", "tidegate-config", "tidegate-telemetry", "tidegate-proxy"]),
     (
         "tidegate",
@@ -22,6 +23,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
             "tidegate-signals",
             "tidegate-proxy",
             "tidegate-admin",
+            "tidegate-tls",
         ],
     ),
     ("tidegate-testkit", &[]),

@@ -188,6 +188,7 @@ impl Section for Config {
         if r.all_good(&["pools", "tenants"]) {
             tenants::check_uses(r, tenants.as_ref(), &names);
         }
+        tenants::check_certificates(r, &listeners);
         check_addresses(r);
         check_loops(r, &listeners);
         route::check(r, &routes, &pools);

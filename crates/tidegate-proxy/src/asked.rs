@@ -1,7 +1,7 @@
 //! What a client asked for, as every attempt sends it and a decision sees it.
 
 use crate::sniff::Sniffed;
-use http::{HeaderMap, Method, Uri};
+use http::{HeaderMap, HeaderValue, Method, Uri};
 use std::cell::RefCell;
 use tidegate_core::id::EndpointId;
 use tidegate_core::request::Request;
@@ -13,6 +13,8 @@ pub(crate) struct Asked {
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) body: RefCell<Sniffed>,
+    /// The protocol that the client wants to go on with, such as `websocket`.
+    pub(crate) upgrade: Option<HeaderValue>,
     pub(crate) hash_key: Option<u64>,
     pub(crate) affinity_key: Option<u64>,
     pub(crate) prompt_tokens: Option<u32>,

@@ -7,6 +7,7 @@ use crate::asked::Asked;
 use crate::buffers::Piece;
 use crate::error::ProxyError;
 use crate::gateway::Core;
+use crate::grpc;
 use crate::headers::is_event_stream;
 use crate::http1::SendError;
 use crate::lease::Lease;
@@ -14,7 +15,7 @@ use crate::pool::PoolHandle;
 use crate::upload::{Upload, UploadError};
 use crate::upstream::Upstream;
 use http::HeaderMap;
-use http::header::RETRY_AFTER;
+use http::header::{CONNECTION, RETRY_AFTER, UPGRADE};
 use http_body::Frame;
 use std::time::Duration;
 use tidegate_core::id::EndpointId;
@@ -70,7 +71,8 @@ pub(crate) async fn attempt(core: &Core, asked: &Asked, lease: Lease) -> (Lease,
 /// Sends, and waits until the answer has begun: for a stream that is its first event, as engines send its head at once.
 async fn begin(core: &Core, asked: &Asked, lease: &Lease) -> Result<Begun, Miss> {
     let (mut upstream, head) = send(core, asked, lease).await?;
-    if head.status == http::StatusCode::SWITCHING_PROTOCOLS {
+    let upgraded = head.status == http::StatusCode::SWITCHING_PROTOCOLS;
+    if upgraded && (asked.upgrade.is_none() || !head.headers.contains_key(UPGRADE)) {
         // Nobody asked for another protocol.
         return Err(Miss::Endpoint(Failure::Malformed));
     }
@@ -83,7 +85,8 @@ async fn begin(core: &Core, asked: &Asked, lease: &Lease) -> Result<Begun, Miss>
         None
     };
     let overloaded = asks_body && first.as_ref().is_some_and(is_overloaded);
-    let verdict = Verdict::of_status(head.status.as_u16(), retry_after(&head.headers), overloaded);
+    let by_status = Verdict::of_status(head.status.as_u16(), retry_after(&head.headers), overloaded);
+    let verdict = grpc::verdict(&head.headers).filter(|_| head.status.is_success()).unwrap_or(by_status);
     Ok(Begun { upstream, head, first, verdict })
 }
 
@@ -99,21 +102,34 @@ fn is_overloaded(first: &Frame<Piece>) -> bool {
 
 async fn send(core: &Core, asked: &Asked, lease: &Lease) -> Result<(Upstream, http::response::Parts), Miss> {
     let (pool, endpoint) = (lease.pool(), lease.endpoint());
-    let idle = core.idle.borrow_mut().take(pool.index, endpoint.index());
+    let (handle, most) = (&pool.endpoints[endpoint.index()], pool.settings().connections.max_streams);
+    let idle = match asked.upgrade {
+        Some(_) => None,
+        None => core.idle.borrow_mut().take(pool.index, endpoint.index(), most),
+    };
     if let Some(mut upstream) = idle {
         lease.on_connected(upstream.number());
         match upstream.send(request(asked, pool, endpoint)?).await {
             Ok(head) => return Ok((upstream, head)),
-            // The endpoint closed an idle connection as we used it: no evidence against it. Once more, on a fresh one.
+            // The endpoint has not seen it (it closed an idle connection as we used it): no evidence against it. Once more, on a fresh one.
             Err(SendError::Closed { fresh: true }) if asked.is_replayable() => {}
             Err(error) => return Err(miss(&error)),
         }
     }
-    let number = core.next_connection();
-    lease.on_connected(number);
-    let connected =
-        Upstream::connect(&pool.endpoints[endpoint.index()], pool.settings().timeouts.connect, number).await;
-    let mut upstream = connected.map_err(|_| Miss::Endpoint(Failure::Connect))?;
+    let opened = match asked.upgrade {
+        Some(_) => {
+            let timeout = pool.settings().timeouts.connect;
+            let number = core.next_connection();
+            lease.on_connected(number);
+            Upstream::connect_for_upgrade(handle, timeout, number).await
+        }
+        None => Upstream::open(core, lease).await,
+    };
+    let mut upstream = opened.map_err(|error| {
+        tracing::debug!(pool = &*pool.name, endpoint = &*handle.url, %error, "cannot connect");
+        Miss::Endpoint(Failure::Connect)
+    })?;
+    lease.on_connected(upstream.number());
     let head = upstream.send(request(asked, pool, endpoint)?).await.map_err(|e| miss(&e))?;
     Ok((upstream, head))
 }
@@ -124,6 +140,10 @@ fn request(asked: &Asked, pool: &PoolHandle, endpoint: EndpointId) -> Result<htt
     *request.method_mut() = asked.method.clone();
     *request.uri_mut() = asked.uri.clone();
     *request.headers_mut() = asked.headers.clone();
+    if let Some(protocol) = &asked.upgrade {
+        request.headers_mut().insert(CONNECTION, http::HeaderValue::from_static("upgrade"));
+        request.headers_mut().insert(UPGRADE, protocol.clone());
+    }
     if !asked.headers.contains_key(http::header::HOST)
         && let Ok(host) = http::HeaderValue::try_from(pool.endpoints[endpoint.index()].authority.as_str())
     {

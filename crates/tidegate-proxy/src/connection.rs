@@ -1,35 +1,40 @@
 //! One downstream connection.
 
-use crate::batch::Batched;
 use crate::error::ProxyError;
 use crate::framing::HeadLimits;
 use crate::gateway::Core;
-use crate::guard::{Guard, Waiting, Watch};
-use crate::service;
+use crate::guard::{Guard, Turned, Waiting, Watch};
+use crate::peer::Peer;
+use crate::prefixed::Prefixed;
+use crate::tunnel::Handover;
+use crate::{http2, service};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use std::cell::Cell;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Bytes and time given to a client that still sends after a refusal, so that it can read the answer before the connection breaks.
 const LINGER: Duration = Duration::from_millis(500);
 const LINGER_BYTES: usize = 256 * 1024;
 
 /// Serves requests until the client leaves, a time-out strikes or the gateway stops.
-pub(crate) async fn serve(core: Rc<Core>, socket: TcpStream, peer: IpAddr) {
+pub(crate) async fn serve<T>(core: Rc<Core>, socket: T, peer: Rc<Peer>)
+where
+    T: AsyncRead + AsyncWrite + Unpin + 'static,
+{
     let limits = &core.shared.limits;
     let watch = Watch::new(core.shared.clock);
     let head = HeadLimits { bytes: limits.max_header_bytes, headers: limits.max_headers };
-    let guard = Guard::new(Batched::new(socket), head, Rc::clone(&watch));
+    let guard = Guard::new(socket, head, limits.http2.is_some(), Rc::clone(&watch));
+    let handover = Handover::default();
     let served = Rc::new(Cell::new(0u64));
     let service = service_fn(|request| {
         served.set(served.get() + 1);
+        let own = (Rc::clone(&core), Rc::clone(&watch), Rc::clone(&peer), Rc::clone(&handover));
         // Boxed: the library wants the future movable to give the socket back at the end.
-        Box::pin(service::serve(Rc::clone(&core), Rc::clone(&watch), served.get(), peer, request))
+        Box::pin(service::serve(own, served.get(), request))
     });
     let mut connection = http1::Builder::new()
         .header_read_timeout(None)
@@ -60,11 +65,25 @@ pub(crate) async fn serve(core: Rc<Core>, socket: TcpStream, peer: IpAddr) {
             }
         }
     }
-    close(connection.into_parts().io.into_socket(), watch.has_refused()).await;
+    let parts = connection.into_parts();
+    let is_sending = watch.has_refused() || parts.io.is_in_body();
+    let (socket, held) = parts.io.into_parts();
+    match watch.turns_into.get() {
+        Turned::Not => close(socket, is_sending).await,
+        // Boxed: a connection that stays HTTP/1 must not pay for the room these need.
+        Turned::Http2 => Box::pin(http2::serve(core, Prefixed::new(held, socket), peer)).await,
+        Turned::Tunnel => {
+            let tunnel = handover.take();
+            if let Some(tunnel) = tunnel {
+                let early = [&parts.read_buf[..], &held].concat();
+                Box::pin(tunnel.run(Prefixed::new(early, socket))).await;
+            }
+        }
+    }
 }
 
 /// How long to wait before looking at the client's time-outs again.
-fn next_look(core: &Core, watch: &Watch) -> Duration {
+pub(crate) fn next_look(core: &Core, watch: &Watch) -> Duration {
     let (limits, now) = (&core.shared.limits, core.shared.clock.now());
     let left = |since, limit: Duration| limit.saturating_sub(now.since(since));
     let wait = match watch.waiting.get() {
@@ -75,7 +94,7 @@ fn next_look(core: &Core, watch: &Watch) -> Duration {
     wait.max(Duration::from_millis(10))
 }
 
-fn is_overdue(core: &Core, watch: &Watch) -> bool {
+pub(crate) fn is_overdue(core: &Core, watch: &Watch) -> bool {
     let (limits, now) = (&core.shared.limits, core.shared.clock.now());
     match watch.waiting.get() {
         Waiting::Request(since) => now.since(since) >= limits.idle_timeout,
@@ -92,10 +111,10 @@ fn head_timeout() -> ProxyError {
     }
 }
 
-/// Closes the socket. After a refusal the client may still be sending, and closing over unread bytes would reset the connection and
+/// Closes the socket. After a refusal, or an answer that came early, the client may still be sending, and closing over unread bytes would reset the connection and
 /// take the answer away from it; so a little is read and thrown away first.
-async fn close(mut socket: Batched, refused: bool) {
-    if socket.shutdown().await.is_err() || !refused {
+async fn close<T: AsyncRead + AsyncWrite + Unpin>(mut socket: T, is_sending: bool) {
+    if socket.shutdown().await.is_err() || !is_sending {
         return;
     }
     // Not within the future: every connection would carry it from its beginning.

@@ -152,7 +152,7 @@ impl ProxyError {
         if let Self::Limited(limit) = self { limit.left.as_ref() } else { None }
     }
 
-    fn message(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         match self {
             Self::BadRequest { message, .. } | Self::Unauthorized { message, .. } | Self::Forbidden { message, .. } => {
                 (*message).to_owned()

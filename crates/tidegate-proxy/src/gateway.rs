@@ -1,5 +1,6 @@
 //! The running gateway: what all cores share, what each core owns, starting and stopping.
 
+use crate::addresses::Addresses;
 use crate::batch;
 use crate::clock::Clock;
 use crate::governor::Governor;
@@ -15,14 +16,18 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tidegate_config::{Config, Limits, Match};
 use tidegate_core::id::EndpointId;
 use tidegate_core::rng::Rng;
 use tidegate_telemetry::{JournalError, Sink};
+use tidegate_tls::{Fault, Refresh};
 use tokio::runtime::LocalOptions;
 use tokio::sync::{mpsc, watch};
+
+/// How often files of certificates are looked at.
+const CERTIFICATES_EVERY: Duration = Duration::from_secs(1);
 
 /// What all cores read.
 pub(crate) struct Shared {
@@ -31,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) tenants: Directory,
     pub(crate) governor: Arc<Governor>,
     pub(crate) limits: Limits,
+    pub(crate) addresses: Arc<Addresses>,
     pub(crate) clock: Clock,
     pub(crate) sink: Arc<dyn Sink>,
 }
@@ -132,6 +138,8 @@ pub enum StartError {
     },
     /// The journal of a pool cannot be written.
     Journal(JournalError),
+    /// Certificates cannot be used.
+    Tls(Fault),
     /// A thread or its runtime could not be made.
     Thread(io::Error),
 }
@@ -151,6 +159,7 @@ impl std::fmt::Display for StartError {
                 }
             }
             Self::Journal(error) => write!(f, "{error} (see `journal.folder`)"),
+            Self::Tls(fault) => fault.fmt(f),
             Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
         }
     }
@@ -172,7 +181,7 @@ pub struct Gateway {
 
 struct Bound {
     sockets: Vec<std::net::TcpListener>,
-    open: Vec<Arc<AtomicUsize>>,
+    shared: Vec<listener::Shared>,
 }
 
 impl Gateway {
@@ -186,16 +195,21 @@ impl Gateway {
         let (addresses, bound) = bind_all(config, threads)?;
         let clock = Clock::start();
         let seed = random_seed();
+        let listeners = bound.iter().take(1).flat_map(|b| &b.shared).filter_map(|s| s.secure.clone());
+        let mut certificates: Vec<Arc<dyn Refresh>> = listeners.map(|s| s as Arc<dyn Refresh>).collect();
         let pools: Vec<Arc<PoolHandle>> = config
             .pools
             .iter()
             .enumerate()
             .map(|(index, p)| {
                 let seed = seed.wrapping_add(index as u64);
-                PoolHandle::new(index, p, config.journal.as_ref(), clock, seed).map(Arc::new)
+                let tls = p.endpoints.iter().any(|e| e.url.is_tls());
+                let secure = tls.then(|| tidegate_tls::client(&p.tls, p.protocol).map(Arc::new)).transpose();
+                let secure = secure.map_err(StartError::Tls)?;
+                certificates.extend(secure.clone().map(|s| s as Arc<dyn Refresh>));
+                PoolHandle::new(index, p, config.journal.as_ref(), clock, seed, secure.as_ref()).map(Arc::new)
             })
-            .collect::<Result<_, _>>()
-            .map_err(StartError::Journal)?;
+            .collect::<Result<_, _>>()?;
         let named = |name: &str| pools.iter().find(|p| &*p.name == name).map(Arc::clone);
         let routed = |r: &tidegate_config::Route| {
             let pool = named(&r.pool)?;
@@ -210,6 +224,7 @@ impl Gateway {
             tenants: Directory::new(config.tenants.as_ref()),
             governor: Arc::clone(&governor),
             limits: config.limits,
+            addresses: Addresses::new(config.limits.max_connections_per_address),
             clock,
             sink,
         });
@@ -218,7 +233,8 @@ impl Gateway {
         let mut handles = Vec::new();
         for (k, bound) in bound.into_iter().enumerate() {
             let (shared, stopped, alive) = (Arc::clone(&shared), stopped.clone(), alive.clone());
-            let run = move || run_core(&shared, bound, stopped, alive, k, seed);
+            let certificates = if k == 0 { std::mem::take(&mut certificates) } else { Vec::new() };
+            let run = move || run_core(&shared, bound, certificates, stopped, alive, k, seed);
             let thread = std::thread::Builder::new().name(format!("tidegate-{k}")).spawn(run);
             handles.push(thread.map_err(StartError::Thread)?);
         }
@@ -262,18 +278,20 @@ impl Gateway {
 }
 
 fn bind_all(config: &Config, threads: usize) -> Result<(Vec<SocketAddr>, Vec<Bound>), StartError> {
-    let mut bound: Vec<Bound> = (0..threads).map(|_| Bound { sockets: Vec::new(), open: Vec::new() }).collect();
+    let mut bound: Vec<Bound> = (0..threads).map(|_| Bound { sockets: Vec::new(), shared: Vec::new() }).collect();
     let mut addresses = Vec::new();
     for listener in &config.listeners {
         let wrong = |error| StartError::Listen { address: listener.address, error };
         refuse_shared_port(listener.address).map_err(wrong)?;
-        let open = Arc::new(AtomicUsize::new(0));
+        let http2 = config.limits.http2.is_some();
+        let secure = listener.tls.as_ref().map(|tls| tidegate_tls::server(tls, http2).map(Arc::new)).transpose();
+        let shared = listener::Shared { open: Arc::default(), secure: secure.map_err(StartError::Tls)? };
         let mut address = listener.address;
         for core in &mut bound {
             let socket = listener::bind(address).map_err(wrong)?;
             address = socket.local_addr().map_err(wrong)?;
             core.sockets.push(socket);
-            core.open.push(Arc::clone(&open));
+            core.shared.push(shared.clone());
         }
         addresses.push(address);
     }
@@ -295,6 +313,7 @@ fn refuse_shared_port(address: SocketAddr) -> io::Result<()> {
 fn run_core(
     shared: &Arc<Shared>,
     bound: Bound,
+    certificates: Vec<Arc<dyn Refresh>>,
     stop: watch::Receiver<bool>,
     alive: mpsc::Sender<()>,
     k: usize,
@@ -321,6 +340,9 @@ fn run_core(
     runtime.block_on(async move {
         tokio::task::spawn_local(batch::send_at_end_of_turn());
         tokio::task::spawn_local(Rc::clone(&core).tick(k == 0));
+        if !certificates.is_empty() {
+            tokio::task::spawn_local(keep_certificates(certificates));
+        }
         if k == 0 {
             for place in 0..core.shared.tenants.verifiers().count() {
                 tokio::task::spawn_local(keep_keys(Arc::clone(&core.shared), place));
@@ -333,10 +355,10 @@ fn run_core(
             }
         }
         let mut accepting = Vec::new();
-        for (socket, open) in bound.sockets.into_iter().zip(bound.open) {
+        for (socket, shared) in bound.sockets.into_iter().zip(bound.shared) {
             match tokio::net::TcpListener::from_std(socket) {
                 Ok(listener) => {
-                    accepting.push(tokio::task::spawn_local(listener::accept(Rc::clone(&core), listener, open)));
+                    accepting.push(tokio::task::spawn_local(listener::accept(Rc::clone(&core), listener, shared)));
                 }
                 Err(error) => tracing::error!(%error, "cannot accept on a listener"),
             }
@@ -353,6 +375,20 @@ async fn keep_keys(shared: Arc<Shared>, place: usize) {
     while let Some(verifier) = shared.tenants.verifiers().nth(place) {
         verifier.refresh().await;
         tokio::time::sleep(verifier.every()).await;
+    }
+}
+
+/// Looks now and then whether files of certificates have changed.
+async fn keep_certificates(certificates: Vec<Arc<dyn Refresh>>) {
+    loop {
+        tokio::time::sleep(CERTIFICATES_EVERY).await;
+        for settings in &certificates {
+            match settings.refresh() {
+                Ok(false) => {}
+                Ok(true) => tracing::info!(files = ?settings, "certificates read again"),
+                Err(fault) => tracing::error!(%fault, "certificates changed and cannot be used: those before stay"),
+            }
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 //! A head is held back until it is complete and found unambiguous. A faulty one is replaced by a plain request that makes the service
 //! answer with the fault, so that the refusal is written in order after earlier answers; nothing behind it is read as HTTP.
 
-use crate::batch::Batched;
 use crate::buffers::with_scratch;
 use crate::error::ProxyError;
 use crate::framing::{Chunks, Framing, HeadLimits, HeadScan, check_head};
@@ -18,6 +17,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// What a refused head is replaced by.
 const REFUSED: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n";
+/// How a client begins that speaks HTTP/2 without having asked (RFC 9113, 3.4), as far as it looks like a head.
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
+
 /// What a connection is waiting for, for its time-outs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
@@ -36,13 +38,34 @@ pub(crate) struct Watch {
     answered: Cell<u64>,
     refusal: RefCell<Option<ProxyError>>,
     pub(crate) waiting: Cell<Waiting>,
+    /// What the connection turns into once the HTTP library lets go of it.
+    pub(crate) turns_into: Cell<Turned>,
     clock: crate::Clock,
+}
+
+/// What becomes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turned {
+    /// It stays HTTP/1.1.
+    Not,
+    /// The client speaks HTTP/2.
+    Http2,
+    /// It was upgraded: bytes both ways, unread.
+    Tunnel,
 }
 
 impl Watch {
     pub(crate) fn new(clock: crate::Clock) -> Rc<Self> {
         let waiting = Cell::new(Waiting::Request(clock.now()));
-        Rc::new(Self { heads: Cell::new(0), answered: Cell::new(0), refusal: RefCell::new(None), waiting, clock })
+        let (heads, answered) = (Cell::new(0), Cell::new(0));
+        let (refusal, turns_into) = (RefCell::new(None), Cell::new(Turned::Not));
+        Rc::new(Self { heads, answered, refusal, waiting, turns_into, clock })
+    }
+
+    /// A request has begun, and was let through.
+    pub(crate) fn on_head(&self) {
+        self.heads.set(self.heads.get() + 1);
+        self.waiting.set(Waiting::Answer);
     }
 
     /// The fault of the `n`-th request of the connection, counted from 1.
@@ -79,9 +102,11 @@ enum Mode {
 }
 
 /// A guarded socket.
-pub(crate) struct Guard {
-    socket: Batched,
+pub(crate) struct Guard<T> {
+    socket: T,
     limits: HeadLimits,
+    /// Whether a client may begin with the preface of HTTP/2.
+    http2: bool,
     watch: Rc<Watch>,
     mode: Mode,
     /// The part of a head that has arrived.
@@ -94,11 +119,12 @@ pub(crate) struct Guard {
     broken: bool,
 }
 
-impl Guard {
-    pub(crate) fn new(socket: Batched, limits: HeadLimits, watch: Rc<Watch>) -> Self {
+impl<T: AsyncRead + Unpin> Guard<T> {
+    pub(crate) fn new(socket: T, limits: HeadLimits, http2: bool, watch: Rc<Watch>) -> Self {
         Self {
             socket,
             limits,
+            http2,
             watch,
             mode: Mode::Head(HeadScan::default()),
             held: Vec::new(),
@@ -109,8 +135,14 @@ impl Guard {
         }
     }
 
-    pub(crate) fn into_socket(self) -> Batched {
-        self.socket
+    /// The socket, and what was read from it and not handed on.
+    pub(crate) fn into_parts(self) -> (T, Vec<u8>) {
+        (self.socket, self.held)
+    }
+
+    /// Whether the client has not sent all of a body yet: then it is still sending.
+    pub(crate) fn is_in_body(&self) -> bool {
+        !matches!(self.mode, Mode::Head(_)) && !self.broken
     }
 
     /// Sorts `input`: returns how many bytes from its start may be handed on as they are. Where a held head comes first, everything
@@ -130,6 +162,13 @@ impl Guard {
                     self.queue(&input[..at], queued);
                     self.held.extend_from_slice(&input[at..]);
                     return if self.ready.is_empty() { at } else { 0 };
+                }
+                Ok(Step::Http2) => {
+                    // The HTTP/1 library sees the end of a connection on which nothing was asked.
+                    self.held.extend_from_slice(&input[at..]);
+                    self.broken = true;
+                    self.watch.turns_into.set(Turned::Http2);
+                    return 0;
                 }
                 Err(fault) if matches!(self.mode, Mode::Head(_)) => {
                     self.watch.refuse(fault);
@@ -190,14 +229,19 @@ impl Guard {
             }
             return if self.held.len() + rest.len() > self.limits.bytes { Err(too_large()) } else { Ok(Step::Hold) };
         };
+        if self.http2 && self.watch.heads.get() == 0 && self.held.len() + n == HTTP2_PREFACE.len() {
+            let (before, behind) = HTTP2_PREFACE.split_at(self.held.len());
+            if self.held == before && rest.starts_with(behind) {
+                return Ok(Step::Http2);
+            }
+        }
         let framing = if self.held.is_empty() {
             check_head(&rest[..n], self.limits)?
         } else {
             self.held.extend_from_slice(&rest[..n]);
             check_head(&self.held, self.limits)?
         };
-        self.watch.heads.set(self.watch.heads.get() + 1);
-        self.watch.waiting.set(Waiting::Answer);
+        self.watch.on_head();
         self.mode = match framing {
             Framing::Length(0) => Mode::Head(HeadScan::default()),
             Framing::Length(n) => Mode::Body(n),
@@ -232,6 +276,8 @@ enum Step {
     Pass(usize),
     /// The head is not complete.
     Hold,
+    /// It is no head: the client speaks HTTP/2.
+    Http2,
 }
 
 fn too_large() -> ProxyError {
@@ -242,9 +288,13 @@ fn too_large() -> ProxyError {
     }
 }
 
-impl Read for Guard {
+impl<T: AsyncRead + Unpin> Read for Guard<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let me = &mut *self;
+        if me.watch.turns_into.get() == Turned::Tunnel {
+            // What follows is not HTTP, and not the library's.
+            return Poll::Pending;
+        }
         if me.watch.has_refused() && !me.refused {
             // Refused from outside: the head did not come in time.
             me.refused = true;
@@ -269,7 +319,7 @@ impl Read for Guard {
     }
 }
 
-impl Write for Guard {
+impl<T: AsyncWrite + Unpin> Write for Guard<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.socket).poll_write(cx, buf)
     }
@@ -283,7 +333,7 @@ impl Write for Guard {
     }
 
     fn is_write_vectored(&self) -> bool {
-        true
+        self.socket.is_write_vectored()
     }
 
     fn poll_write_vectored(

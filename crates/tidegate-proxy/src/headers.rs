@@ -1,14 +1,14 @@
 //! Header hygiene between two connections.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http_body::Frame;
 
-static HOP_BY_HOP: [HeaderName; 8] = [
+static HOP_BY_HOP: [HeaderName; 7] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
     header::PROXY_AUTHENTICATE,
     header::TE,
-    header::TRAILER,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
@@ -33,6 +33,44 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     for name in &HOP_BY_HOP {
         headers.remove(name);
     }
+}
+
+/// Fields that frame, route or authenticate a message: behind its body they are too late, and could only deceive (RFC 9110, 6.5.1).
+static NOT_BEHIND: [HeaderName; 7] = [
+    header::CONTENT_LENGTH,
+    header::HOST,
+    header::AUTHORIZATION,
+    header::CONTENT_TYPE,
+    header::CONTENT_ENCODING,
+    header::TRAILER,
+    header::SET_COOKIE,
+];
+
+/// Removes from trailers what belongs to one connection, and what may not stand behind a body.
+pub(crate) fn strip_trailers<D>(frame: &mut Frame<D>) {
+    let Some(trailers) = frame.trailers_mut() else { return };
+    strip_hop_by_hop(trailers);
+    for name in &NOT_BEHIND {
+        trailers.remove(name);
+    }
+}
+
+/// Whether the sender of these headers wants trailers.
+pub(crate) fn wants_trailers(headers: &HeaderMap) -> bool {
+    has_token(headers, &header::TE, "trailers")
+}
+
+/// The protocol a request wants to go on with; `None` for the upgrade to HTTP/2 in clear, which may be passed over (RFC 9113, 3.1).
+pub(crate) fn upgrade(headers: &HeaderMap) -> Option<&HeaderValue> {
+    let wanted = headers.get(header::UPGRADE)?;
+    let is_h2c = wanted.as_bytes().get(..3).is_some_and(|p| p.eq_ignore_ascii_case(b"h2c"));
+    (!is_h2c && has_token(headers, &header::CONNECTION, "upgrade")).then_some(wanted)
+}
+
+/// Whether a list of tokens, parameters left out, has `token`.
+fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
+    let lists = headers.get_all(name).iter().filter_map(|v| v.to_str().ok());
+    lists.flat_map(|v| v.split(',')).any(|t| t.split(';').next().unwrap_or(t).trim().eq_ignore_ascii_case(token))
 }
 
 /// Appends `address` to `x-forwarded-for`.

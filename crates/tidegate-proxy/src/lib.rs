@@ -4,6 +4,7 @@
 //! per core with its own listening socket and its own idle upstream connections; the pool's lock is the only thing cores share, and it
 //! is never held across an await.
 
+mod addresses;
 mod asked;
 mod attempt;
 mod batch;
@@ -17,23 +18,30 @@ mod explained;
 mod framing;
 mod gateway;
 mod governor;
+mod grpc;
 mod guard;
 mod hang;
 mod headers;
 mod http1;
+mod http2;
 mod jwt;
 mod lease;
 mod listener;
+mod multiplexed;
+mod peer;
 mod pool;
+mod prefixed;
 mod probe;
 mod relay;
 mod service;
 mod sniff;
 mod tenant;
+mod tunnel;
 mod turn;
 mod upload;
 mod upstream;
 mod usage;
+mod wire;
 
 pub use clock::Clock;
 pub use error::ProxyError;

@@ -1,21 +1,25 @@
 //! A pool as the data plane holds it: core's pool behind its lock, and where its endpoints are.
 
 use crate::clock::Clock;
+use crate::gateway::StartError;
 use crate::hang::Hangs;
 use crate::probe;
 use crate::turn::Turns;
+use crate::wire::{Secure, Wire};
 use parking_lot::Mutex;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use tidegate_config::{Journal, KeySource};
+use tidegate_config::{EndpointUrl, Journal, KeySource, Protocol};
 use tidegate_core::event::{Effect, Event};
 use tidegate_core::id::EndpointId;
 use tidegate_core::pool::Pool;
 use tidegate_core::time::Instant;
-use tidegate_telemetry::{JournalError, JournalSettings, JournalWriter};
+use tidegate_telemetry::{JournalSettings, JournalWriter};
+use tidegate_tls::{Fault, Reloaded};
 use tokio::sync::{Notify, mpsc};
+use tokio_rustls::rustls::ClientConfig;
 
 /// How often token progress is sampled.
 pub(crate) const PROGRESS_EVERY: Duration = Duration::from_millis(500);
@@ -55,6 +59,11 @@ pub struct EndpointHandle {
     pub authority: String,
     /// The address, where the host is one.
     pub(crate) address: Option<SocketAddr>,
+    /// How it is spoken to by TLS; `None` in clear.
+    pub(crate) secure: Option<Secure>,
+    protocol: Protocol,
+    /// Whether HTTP/2 may come of a connection.
+    pub(crate) may_speak_http2: bool,
     /// Its URL as the value of `x-tidegate-endpoint`.
     pub(crate) header: http::HeaderValue,
     /// Tokens relayed since the last progress event, from all cores.
@@ -65,26 +74,29 @@ impl PoolHandle {
     /// Builds core's pool from the settings. Every draw follows from `seed`.
     ///
     /// # Errors
-    /// If its journal cannot be written.
+    /// If its journal cannot be written, or an endpoint cannot be spoken to by TLS.
     pub(crate) fn new(
         index: usize,
         settings: &tidegate_config::Pool,
         journal: Option<&Journal>,
         clock: Clock,
         seed: u64,
-    ) -> Result<Self, JournalError> {
+        secure: Option<&Arc<Reloaded<ClientConfig>>>,
+    ) -> Result<Self, StartError> {
         let (core, checked) = (settings.core(), settings.health.is_some());
         let told = JournalSettings::of(&settings.name, &core, checked, seed);
         let mut pool = Pool::new(core, checked, seed);
         if let Some(journal) = journal {
-            pool.record_into(Box::new(JournalWriter::create(&journal.folder, &told, journal.max_bytes)?));
+            let writer = JournalWriter::create(&journal.folder, &told, journal.max_bytes);
+            pool.record_into(Box::new(writer.map_err(StartError::Journal)?));
         }
         let now = clock.now();
         for endpoint in settings.core_endpoints() {
             let _ = pool.add(now, endpoint);
         }
         let (probes, probes_asked) = mpsc::channel(probe::MAX_ASKED);
-        let endpoints = settings.endpoints.iter().map(|e| EndpointHandle::new(&e.url)).collect();
+        let endpoints = settings.endpoints.iter().map(|e| EndpointHandle::new(&e.url, settings, secure));
+        let endpoints = endpoints.collect::<Result<_, _>>().map_err(StartError::Tls)?;
         Ok(Self {
             name: settings.name.as_str().into(),
             endpoints,
@@ -123,6 +135,11 @@ impl PoolHandle {
     /// The time of now on the pool's clock.
     pub(crate) fn now(&self) -> Instant {
         self.clock.now()
+    }
+
+    /// The pool's clock.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
     }
 
     /// The probes to make; whoever takes it makes them.
@@ -208,15 +225,44 @@ impl PoolHandle {
 }
 
 impl EndpointHandle {
-    fn new(url: &tidegate_config::EndpointUrl) -> Self {
+    fn new(
+        url: &EndpointUrl,
+        pool: &tidegate_config::Pool,
+        secure: Option<&Arc<Reloaded<ClientConfig>>>,
+    ) -> Result<Self, Fault> {
         let text = url.to_string();
         let header = http::HeaderValue::try_from(text.as_str()).unwrap_or(http::HeaderValue::from_static("endpoint"));
-        Self {
+        let secure = match secure.filter(|_| url.is_tls()) {
+            Some(settings) => {
+                let name = tidegate_tls::server_name(&pool.tls, url.host())?;
+                Some(Secure { settings: Arc::clone(settings), name })
+            }
+            None => None,
+        };
+        let may_speak_http2 = match pool.protocol {
+            Protocol::Auto => secure.is_some(),
+            Protocol::Http1 => false,
+            Protocol::H2 => true,
+        };
+        Ok(Self {
             url: text.into(),
             authority: url.authority(),
             address: url.host().parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, url.port())),
+            secure,
+            protocol: pool.protocol,
+            may_speak_http2,
             header,
             tokens: AtomicU64::new(0),
-        }
+        })
+    }
+
+    /// Whether it speaks HTTP/2 whatever a handshake finds.
+    pub(crate) fn is_http2_certain(&self) -> bool {
+        self.protocol == Protocol::H2
+    }
+
+    /// Whether HTTP/2 is spoken on this socket.
+    pub(crate) fn speaks_http2(&self, socket: &Wire) -> bool {
+        self.may_speak_http2 && (self.is_http2_certain() || socket.agreed_on_http2())
     }
 }

@@ -36,7 +36,7 @@ pub(crate) async fn serve(pool: Arc<PoolHandle>, mut asked: mpsc::Receiver<Asked
 /// Whether the endpoint can be connected to and, where the pool has a path for it, answers it with success.
 async fn passes(pool: &PoolHandle, endpoint: EndpointId, timeout: Duration) -> bool {
     let handle = &pool.endpoints[endpoint.index()];
-    let Ok(mut upstream) = Upstream::connect(handle, timeout, u64::MAX).await else { return false };
+    let Ok(mut upstream) = Upstream::connect(handle, timeout, u64::MAX, pool.clock()).await else { return false };
     let settings = pool.settings();
     let Some(path) = settings.breaker.probe_path(settings.health.as_ref()) else { return true };
     let mut request = Request::new(Upload::Empty);

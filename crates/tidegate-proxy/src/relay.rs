@@ -6,7 +6,9 @@
 use crate::buffers::Piece;
 use crate::gateway::Core;
 use crate::governor::Budget;
+use crate::grpc;
 use crate::guard::Watch;
+use crate::headers::strip_trailers;
 use crate::http1::BodyError;
 use crate::lease::Lease;
 use crate::upstream::Upstream;
@@ -74,7 +76,7 @@ impl std::fmt::Display for BrokenOff {
 impl std::error::Error for BrokenOff {}
 
 impl End {
-    fn finish(mut self, verdict: Verdict, tail: Option<Tail>) {
+    pub(crate) fn finish(mut self, verdict: Verdict, tail: Option<Tail>) {
         self.record.total_s = self.core.shared.clock.now().secs_since(self.arrived);
         self.record.outcome = verdict.as_str();
         let usage = tail.and_then(|t| t.usage());
@@ -122,11 +124,14 @@ impl Relay {
                 tail.on_bytes(data);
             }
         }
-        if self.is_stream {
+        if let Some(trailers) = frame.trailers_ref() {
+            end.verdict = grpc::verdict(trailers).unwrap_or(end.verdict);
+        } else if self.is_stream {
             end.record.output_events += 1;
             end.core.count_token(end.lease.pool(), end.lease.endpoint());
         }
-        if self.has_ended() {
+        // Nothing comes behind trailers.
+        if self.has_ended() || frame.is_trailers() {
             self.complete();
         }
     }
@@ -201,7 +206,8 @@ impl Relay {
         }
         let Some(upstream) = &mut self.upstream else { return Poll::Ready(None) };
         match upstream.poll_frame(cx) {
-            Poll::Ready(Some(Ok(frame))) => {
+            Poll::Ready(Some(Ok(mut frame))) => {
+                strip_trailers(&mut frame);
                 self.on_frame(&frame);
                 return Poll::Ready(Some(Ok(frame)));
             }

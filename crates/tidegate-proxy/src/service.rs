@@ -6,21 +6,25 @@ use crate::error::ProxyError;
 use crate::exchange::{Answer, Way, exchange};
 use crate::gateway::Core;
 use crate::governor::{self, Budget, Left, Need};
-use crate::guard::Watch;
-use crate::headers::{forwarded_for, is_event_stream, strip_hop_by_hop};
+use crate::guard::{Turned, Watch};
+use crate::headers::{forwarded_for, is_event_stream, strip_hop_by_hop, wants_trailers};
+use crate::peer::Peer;
 use crate::pool::{EndpointHandle, PoolHandle};
 use crate::relay::{Download, End, Relay};
 use crate::sniff::{self, Fields, Sniffed};
-use crate::{client_key, explained};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue, RETRY_AFTER};
+use crate::tunnel::{Handover, Tunnel};
+use crate::{client_key, explained, grpc, http2};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue, RETRY_AFTER, TE, UPGRADE,
+};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Request, Response, Uri};
+use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use std::cell::RefCell;
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use tidegate_config::Protocol;
 use tidegate_core::explain::Explain;
 use tidegate_core::outcome::Verdict;
 use tidegate_core::time::Instant;
@@ -29,6 +33,7 @@ use tidegate_telemetry::Record;
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 static ENDPOINT: HeaderName = HeaderName::from_static("x-tidegate-endpoint");
 static REASON: HeaderName = HeaderName::from_static("x-tidegate-reason");
+static PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 static EXPLAIN: HeaderName = HeaderName::from_static("x-tidegate-explain");
 
 /// Longest request id taken from a client.
@@ -67,14 +72,12 @@ impl Drop for Open {
     }
 }
 
-/// Serves the `n`-th request of a connection.
-pub(crate) async fn serve(
-    core: Rc<Core>,
-    watch: Rc<Watch>,
-    n: u64,
-    peer: IpAddr,
-    request: Request<Incoming>,
-) -> Result<Response<Download>, Infallible> {
+/// What the requests of one connection share: its core, its time-outs, its client, and what it may turn into.
+pub(crate) type Own = (Rc<Core>, Rc<Watch>, Rc<Peer>, Handover);
+
+/// Serves the `n`-th request of a connection; 0 where requests are not in a row.
+pub(crate) async fn serve(own: Own, n: u64, mut request: Request<Incoming>) -> Result<Response<Download>, Infallible> {
+    let (core, watch, peer, handover) = own;
     let arrived = core.shared.clock.now();
     let id = request_id(&core, request.headers());
     let mut open = Open { arrived, record: Some(Record::default()), core: Rc::clone(&core), watch: Rc::clone(&watch) };
@@ -84,9 +87,11 @@ pub(crate) async fn serve(
     record.path = request.uri().path().to_owned();
     let mut explain = request.headers().get(&EXPLAIN).is_some_and(|v| v == "1").then(Explain::default);
     let mut way = Way::default();
-    let result = match watch.refusal_of(n) {
-        Some(fault) => Err(fault),
-        None => answer(&core, request, peer, &mut open, &mut way, explain.as_mut()).await,
+    let is_call = grpc::is_call(request.headers());
+    let checked = watch.refusal_of(n).map_or_else(|| http2::check(&mut request, &core.shared.limits), Err);
+    let result = match checked {
+        Err(fault) => Err(fault),
+        Ok(()) => answer(&core, request, &peer, &mut open, &mut way, explain.as_mut()).await,
     };
     open.record().attempts = way.attempts;
     open.record().queued_s = way.queued_s;
@@ -94,8 +99,15 @@ pub(crate) async fn serve(
     let pool = core.shared.pools.iter().find(|p| p.name == open.record().pool).map(Arc::clone);
     let last = pool.as_ref().zip(way.attempted.last()).map(|(pool, id)| &pool.endpoints[id.index()]);
     let mut response = match result {
-        Ok((pool, answer, budget)) => relay(&core, open, answer, budget, &pool),
-        Err(error) => refuse(open, &error, last),
+        Ok((pool, answer, budget)) => relay(&core, open, answer, budget, &pool, &handover),
+        Err(error) => {
+            let mut response = refuse(open, &error, last);
+            if is_call {
+                grpc::refuse(&mut response, &error);
+                *response.body_mut() = Download::Own(None);
+            }
+            response
+        }
     };
     let headers = response.headers_mut();
     if let Some((explain, pool)) = explain.zip(pool) {
@@ -113,7 +125,7 @@ pub(crate) async fn serve(
 async fn answer(
     core: &Rc<Core>,
     request: Request<Incoming>,
-    peer: IpAddr,
+    peer: &Peer,
     open: &mut Open,
     way: &mut Way,
     explain: Option<&mut Explain>,
@@ -149,6 +161,7 @@ async fn answer(
     };
     drop(fields);
     let id = HeaderValue::try_from(record.request_id.as_str()).ok();
+    let upgrade = upgrade_of(&head.headers, &pool)?;
     let (method, uri, headers) = upstream_head(head, &body, peer, id);
     let total = pool.settings().timeouts.total;
     let asked = Asked {
@@ -156,6 +169,7 @@ async fn answer(
         uri,
         headers,
         body: RefCell::new(body),
+        upgrade,
         hash_key,
         affinity_key,
         prompt_tokens,
@@ -177,25 +191,45 @@ async fn answer(
     Ok((pool, answer, budget))
 }
 
+/// The protocol that the client wants to go on with, if the pool can do that.
+fn upgrade_of(headers: &HeaderMap, pool: &PoolHandle) -> Result<Option<HeaderValue>, ProxyError> {
+    let wanted = crate::headers::upgrade(headers).cloned();
+    if wanted.is_some() && pool.settings().protocol == Protocol::H2 {
+        return Err(ProxyError::BadRequest {
+            code: "upgrade_not_supported",
+            message: "this pool's endpoints speak HTTP/2 only, which has no Upgrade",
+            status: 501,
+        });
+    }
+    Ok(wanted)
+}
+
 /// The head as the engine gets it.
 fn upstream_head(
     mut head: http::request::Parts,
     body: &Sniffed,
-    peer: IpAddr,
+    peer: &Peer,
     id: Option<HeaderValue>,
 ) -> (http::Method, Uri, HeaderMap) {
+    let trailers = wants_trailers(&head.headers);
     strip_hop_by_hop(&mut head.headers);
+    if trailers {
+        head.headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
     for name in [&EXPECT, &EXPLAIN] {
         head.headers.remove(name);
     }
-    forwarded_for(&mut head.headers, peer);
+    forwarded_for(&mut head.headers, peer.address);
+    if peer.tls {
+        head.headers.insert(PROTO.clone(), HeaderValue::from_static("https"));
+    }
     if let Some(id) = id {
         head.headers.insert(REQUEST_ID.clone(), id);
     }
     if !matches!(body, Sniffed::Streamed { .. }) {
         // The library frames the body anew from its real length.
         head.headers.remove(CONTENT_LENGTH);
-        if needs_length(&head.method, body) {
+        if body.has_length() && needs_length(&head.method, body) {
             head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
         }
     }
@@ -215,7 +249,7 @@ fn needs_length(method: &http::Method, body: &Sniffed) -> bool {
 }
 
 fn fields_of<'b>(headers: &HeaderMap, body: &'b Sniffed, openai: bool) -> Result<Fields<'b>, ProxyError> {
-    let Sniffed::Whole(bytes) = body else { return Ok(Fields::default()) };
+    let Sniffed::Whole(bytes, _) = body else { return Ok(Fields::default()) };
     let json =
         headers.get(CONTENT_TYPE).is_some_and(|v| v.as_bytes().windows(4).any(|w| w.eq_ignore_ascii_case(b"json")));
     if bytes.is_empty() || !json {
@@ -232,6 +266,7 @@ fn relay(
     answer: Answer,
     mut budget: Budget,
     pool: &Arc<PoolHandle>,
+    handover: &Handover,
 ) -> Response<Download> {
     let Answer { mut head, first, verdict, upstream, lease } = answer;
     if verdict == Verdict::Success {
@@ -241,6 +276,7 @@ fn relay(
         // RFC 9112, 6.3: the coding frames the body, and a length beside it must not reach anybody who would believe it.
         head.headers.remove(CONTENT_LENGTH);
     }
+    let upgraded = head.headers.get(UPGRADE).filter(|_| head.status == StatusCode::SWITCHING_PROTOCOLS).cloned();
     strip_hop_by_hop(&mut head.headers);
     let endpoint = &pool.endpoints[lease.endpoint().index()];
     head.headers.insert(ENDPOINT.clone(), endpoint.header.clone());
@@ -258,8 +294,17 @@ fn relay(
     }
     let watch = Rc::clone(&open.watch);
     let end = End { core: Rc::clone(core), watch, lease, verdict, record, budget, arrived: open.arrived };
-    let relay = Relay::new(first, upstream, end);
-    let mut response = Response::new(Download::Relayed(Box::new(relay)));
+    let download = match upgraded {
+        None => Download::Relayed(Box::new(Relay::new(first, upstream, end))),
+        Some(protocol) => {
+            head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            head.headers.insert(UPGRADE, protocol);
+            open.watch.turns_into.set(Turned::Tunnel);
+            *handover.borrow_mut() = Some(Tunnel::new(upstream, end));
+            Download::Own(None)
+        }
+    };
+    let mut response = Response::new(download);
     *response.status_mut() = head.status;
     *response.headers_mut() = head.headers;
     response

@@ -42,7 +42,7 @@ impl Watch {
 /// # Panics
 /// Outside of a tokio runtime with time and I/O.
 pub fn watch(pool: &Pool, tell: &Tell, clock: &Clock, seed: u64) -> Watch {
-    watch_through(&Arc::new(Tcp), pool, tell, clock, seed)
+    watch_through(&Arc::new(Tcp::to(pool)), pool, tell, clock, seed)
 }
 
 pub(crate) fn watch_through<D: Dial>(dial: &Arc<D>, pool: &Pool, tell: &Tell, clock: &Clock, seed: u64) -> Watch {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::control::Control;
-use tidegate_config::Config;
+use tidegate_config::{Config, Problem};
 
 /// Run the gateway
 ///
@@ -26,9 +26,14 @@ pub(crate) struct Args {
 
 /// Runs until a signal.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let loaded = Config::load(&args.config).and_then(|(config, warnings)| {
-        let faulty = crate::rules::problems(&config, &args.config);
-        if faulty.is_empty() { Ok((config, warnings)) } else { Err(faulty) }
+    let loaded = Config::load(&args.config).and_then(|(config, mut warnings)| {
+        let mut found = crate::rules::problems(&config, &args.config);
+        found.extend(tidegate_tls::problems(&config, &args.config));
+        if found.iter().any(Problem::is_error) {
+            return Err(found);
+        }
+        warnings.extend(found);
+        Ok((config, warnings))
     });
     let (config, warnings) = match loaded {
         Ok(loaded) => loaded,
@@ -52,8 +57,8 @@ async fn serve(config: &Config, drain: Duration) -> anyhow::Result<ExitCode> {
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     let control = Control::start(config, Vec::new()).await?;
     let mut err = std::io::stderr();
-    for address in control.addresses() {
-        writeln!(err, "listening on http://{address}")?;
+    for (address, listener) in control.addresses().iter().zip(&config.listeners) {
+        writeln!(err, "listening on {}://{address}", if listener.tls.is_some() { "https" } else { "http" })?;
     }
     if let Some(address) = control.admin() {
         writeln!(err, "admin, metrics and live page on http://{address}")?;

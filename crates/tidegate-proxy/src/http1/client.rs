@@ -70,6 +70,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Client<T> {
         }
     }
 
+    /// The socket of a connection that was upgraded, and what was read from it behind the head.
+    pub(crate) fn into_parts(self) -> (T, Vec<u8>) {
+        let early = self.input.get(self.used..).map(<[u8]>::to_vec);
+        (self.socket, early.unwrap_or_default())
+    }
+
     /// Sends a request and waits for the head of its answer. The body is read with [`Client::poll_frame`].
     pub(crate) async fn send(&mut self, request: Request<Upload>) -> Result<http::response::Parts, SendError> {
         self.begin(request);
@@ -78,7 +84,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Client<T> {
 
     fn begin(&mut self, request: Request<Upload>) {
         let (parts, body) = request.into_parts();
-        let chunked = matches!(body, Upload::Streamed { .. }) && !parts.headers.contains_key(CONTENT_LENGTH);
+        let chunked = matches!(body, Upload::Streamed { .. } | Upload::Trailed(..))
+            && !parts.headers.contains_key(CONTENT_LENGTH);
         let mut bytes = buffers::take();
         head::write(&mut bytes, &parts.method, &parts.uri, &parts.headers, chunked);
         self.queue.push_back(Piece::pooled(bytes));
@@ -88,7 +95,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Client<T> {
                 self.queue.extend(all.map(Piece::Shared));
                 None
             }
-            streamed @ Upload::Streamed { .. } => Some((streamed, chunked)),
+            streamed @ (Upload::Streamed { .. } | Upload::Trailed(..)) => Some((streamed, chunked)),
         };
         self.reading = Reading::Head(parts.method);
     }

@@ -1,0 +1,138 @@
+//! One downstream connection that speaks HTTP/2.
+//!
+//! The library frames, bounds and resets; every stream is served by the same service as a request of HTTP/1.1. What the raw head is
+//! checked for there ([`crate::framing`]) is checked here on what the library decoded, as frames leave no room for two readings.
+
+use crate::connection::{is_overdue, next_look};
+use crate::error::ProxyError;
+use crate::gateway::Core;
+use crate::guard::Watch;
+use crate::peer::Peer;
+use crate::service;
+use crate::tunnel::Handover;
+use http::header::{COOKIE, HOST, HeaderValue};
+use http::{HeaderMap, Method, Request, Version};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use tidegate_config::{Http2, Limits};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// Spawns on the core the connection is on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ThisCore;
+
+impl<F: Future + 'static> hyper::rt::Executor<F> for ThisCore {
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(async move { drop(future.await) });
+    }
+}
+
+/// Serves streams until the client leaves, a time-out strikes or the gateway stops.
+pub(crate) async fn serve<T>(core: Rc<Core>, socket: T, peer: Rc<Peer>)
+where
+    T: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let limits = core.shared.limits;
+    let Some(bounds) = limits.http2 else { return };
+    let watch = Watch::new(core.shared.clock);
+    let told = Rc::clone(&watch);
+    let own = Rc::clone(&core);
+    let service = service_fn(move |request| {
+        told.on_head();
+        let own = (Rc::clone(&own), Rc::clone(&told), Rc::clone(&peer), Handover::default());
+        service::serve(own, 0, request)
+    });
+    let mut connection = builder(&limits, &bounds).serve_connection(TokioIo::new(socket), service);
+    let mut stop = core.stop.clone();
+    let mut stopping = *stop.borrow();
+    if stopping {
+        Pin::new(&mut connection).graceful_shutdown();
+    }
+    // Once asked to leave, an idle client has as long as a head may take.
+    let mut leave_by = None;
+    loop {
+        let wait = next_look(&core, &watch);
+        tokio::select! {
+            biased;
+            _ = &mut connection => return,
+            _ = stop.changed(), if !stopping => {
+                stopping = true;
+                Pin::new(&mut connection).graceful_shutdown();
+            }
+            () = tokio::time::sleep(wait) => match leave_by {
+                _ if !is_overdue(&core, &watch) => leave_by = None,
+                None => {
+                    leave_by = Some(core.shared.clock.now() + limits.header_timeout);
+                    Pin::new(&mut connection).graceful_shutdown();
+                }
+                Some(at) if core.shared.clock.now() >= at => return,
+                Some(_) => {}
+            },
+        }
+    }
+}
+
+fn builder(limits: &Limits, bounds: &Http2) -> http2::Builder<ThisCore> {
+    let mut builder = http2::Builder::new(ThisCore);
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(bounds.max_concurrent_streams)
+        .initial_stream_window_size(bounds.stream_window)
+        .initial_connection_window_size(bounds.connection_window)
+        .max_send_buf_size(bounds.send_buffer)
+        .max_header_list_size(u32::try_from(limits.max_header_bytes).unwrap_or(u32::MAX))
+        .max_pending_accept_reset_streams(bounds.max_pending_resets)
+        .max_local_error_reset_streams(bounds.max_error_resets)
+        .keep_alive_interval(bounds.ping_interval)
+        .keep_alive_timeout(bounds.ping_timeout);
+    builder
+}
+
+/// What a request of HTTP/2 must be beyond what the library checks; puts right what HTTP/1.1 writes in another way.
+pub(crate) fn check<B>(request: &mut Request<B>, limits: &Limits) -> Result<(), ProxyError> {
+    if request.version() != Version::HTTP_2 {
+        return Ok(());
+    }
+    let bad = |code, message, status| Err(ProxyError::BadRequest { code, message, status });
+    if request.method() == Method::CONNECT {
+        return bad("connect_not_supported", "this is no forward proxy", 501);
+    }
+    if request.headers().len() > limits.max_headers {
+        return bad("too_many_headers", "the request has more headers than limits.max_headers", 431);
+    }
+    let path = request.uri().path();
+    let is_plain = request.uri().path_and_query().is_none_or(|p| p.as_str().bytes().all(|b| b > b' ' && b < 127));
+    if !is_plain || !(path.starts_with('/') || path == "*") {
+        return bad("bad_target", "the request's :path is not a path that starts with /", 400);
+    }
+    let authority = request.uri().authority().map(|a| a.as_str().to_owned());
+    let mut hosts = request.headers().get_all(HOST).iter();
+    match (authority, hosts.next(), hosts.next()) {
+        (Some(authority), None, _) => match HeaderValue::try_from(authority) {
+            Ok(host) => drop(request.headers_mut().insert(HOST, host)),
+            Err(_) => return bad("bad_host", "the request's :authority is no host", 400),
+        },
+        (Some(authority), Some(host), None) if host.as_bytes().eq_ignore_ascii_case(authority.as_bytes()) => {}
+        (None, Some(_), None) => {}
+        // RFC 9113, 8.3.1.
+        (Some(_), Some(_), _) => return bad("bad_host", "the request's Host header is not its :authority", 400),
+        _ => return bad("bad_host", "the request must say once which host it is for", 400),
+    }
+    join_cookies(request.headers_mut());
+    Ok(())
+}
+
+/// RFC 9113, 8.2.3: a cookie may come in pieces, which HTTP/1.1 wants in one line.
+fn join_cookies(headers: &mut HeaderMap) {
+    if headers.get_all(COOKIE).iter().nth(1).is_none() {
+        return;
+    }
+    let pieces: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if let Ok(whole) = HeaderValue::from_bytes(&pieces.join(&b"; "[..])) {
+        headers.insert(COOKIE, whole);
+    }
+}
