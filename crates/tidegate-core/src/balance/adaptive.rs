@@ -259,6 +259,17 @@ impl Picker for Adaptive {
         load.map_or(Prediction::Work(work), |load| Prediction::WorkAndLoad(work, load))
     }
 
+    fn reconfigure(&mut self, cfg: &PoolConfig) -> bool {
+        let fresh = Self::new(&cfg.policy, cfg);
+        (self.first_words, self.externality, self.tie) = (fresh.first_words, fresh.externality, fresh.tie);
+        (self.memory_s, self.replicas) = (fresh.memory_s, fresh.replicas);
+        match (&mut self.by_load, fresh.by_load) {
+            (Some(known), Some(fresh)) => known.reconfigure(fresh),
+            (known, fresh) => *known = fresh,
+        }
+        true
+    }
+
     fn on_event(&mut self, now: Instant, id: EndpointId, event: &EndpointEvent<'_>, endpoints: &Endpoints) {
         if let Some(by_load) = &mut self.by_load {
             by_load.on_event(id, event, endpoints);

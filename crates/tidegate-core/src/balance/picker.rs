@@ -5,6 +5,7 @@ use crate::event::EndpointEvent;
 use crate::explain::Explain;
 use crate::id::EndpointId;
 use crate::pool::Prediction;
+use crate::pool::config::PoolConfig;
 use crate::request::Request;
 use crate::rng::Rng;
 use crate::time::Instant;
@@ -53,6 +54,11 @@ pub trait Picker: Send {
     /// affinity or a trial placed: else a pool full of sessions would learn nothing.
     fn predict(&self, _now: Instant, _id: EndpointId, _req: &Request<'_>, _endpoints: &Endpoints) -> Prediction {
         Prediction::None
+    }
+
+    /// Takes new parameters and keeps what it has learned. `false`: it cannot, and a fresh picker takes its place.
+    fn reconfigure(&mut self, _cfg: &PoolConfig) -> bool {
+        false
     }
 
     /// Something happened at endpoint `id`; `endpoints` is up to date with it.

@@ -440,6 +440,11 @@ impl Adaptive {
         self.counted = [Counted::default(); COUNTED];
     }
 
+    /// The next request that is sent gets this turn.
+    pub(super) fn number_turns_from(&mut self, turn: u64) {
+        self.waiting.number_from(turn);
+    }
+
     /// Another process answers at the same address: its speed is a good guess, its failures are not.
     pub(super) fn on_replaced(&mut self) {
         let histogram = core::mem::take(&mut self.histogram);

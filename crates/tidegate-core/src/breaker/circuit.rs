@@ -573,6 +573,18 @@ impl Circuit {
         }
     }
 
+    /// Other tests judge from now on: what the old ones found is void, what is in flight is a straggler, the usual times stay.
+    pub(crate) fn replace_tests(&mut self, settings: &Settings) {
+        let fresh = Self::new(settings);
+        (self.tests, self.state, self.backoff) = (fresh.tests, State::Closed, fresh.backoff);
+        (self.fails_fast, self.tokens, self.why) = (false, 0.0, "reconfigured");
+        self.generation = self.generation.wrapping_add(1);
+        if let Tests::Adaptive(tests) = &mut self.tests {
+            // Turns of their own, so that an old request's turn is never taken for that of a new one.
+            tests.number_turns_from(u64::from(self.generation) << 32);
+        }
+    }
+
     /// Another process answers at the same address.
     pub(crate) fn on_replaced(&mut self) {
         self.state = State::Closed;

@@ -1,6 +1,6 @@
 //! One line of a journal after the first.
 
-use super::settings::Adaptive;
+use super::settings::{Adaptive, Settings};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::time::Duration;
@@ -32,6 +32,15 @@ pub(super) enum Input<'a> {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         adaptive: Option<Adaptive>,
     },
+    Changed {
+        endpoint: u32,
+        weight: f64,
+        max_in_flight: Option<u32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        adaptive: Option<Adaptive>,
+    },
+    /// New settings, written as in the first line; the seed counts for nothing.
+    Reconfigured(Box<Settings>),
     Removed(u32),
     FirstByte((u32, u32)),
     Connected((u32, u32), u64),
@@ -125,6 +134,13 @@ impl<'a> Input<'a> {
                 max_in_flight: cfg.max_in_flight,
                 adaptive: cfg.adaptive.map(Adaptive::of),
             },
+            Entry::Changed(id, cfg) => Self::Changed {
+                endpoint: id.0,
+                weight: cfg.weight,
+                max_in_flight: cfg.max_in_flight,
+                adaptive: cfg.adaptive.map(Adaptive::of),
+            },
+            Entry::Reconfigured(cfg, checked) => Self::Reconfigured(Box::new(Settings::of("", cfg, checked, 0))),
             Entry::Removed(id) => Self::Removed(id.0),
             Entry::Event(event) => Self::event(event),
             Entry::Deadline => Self::Deadline(()),
