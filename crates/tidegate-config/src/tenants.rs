@@ -56,7 +56,7 @@ pub enum Identify {
 }
 
 /// How signed tokens are checked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Jwt {
     /// Where the public keys are.
     pub keys: KeySet,

@@ -4,11 +4,11 @@
 //! connection closes, which stops the engine.
 
 use crate::asked::Asked;
+use crate::endpoint_handle::EndpointHandle;
 use crate::error::ProxyError;
 use crate::gateway::Core;
 use crate::headers::is_event_stream;
 use crate::lease::Lease;
-use crate::pool::PoolHandle;
 use crate::upload::{Upload, UploadError};
 use crate::upstream::Upstream;
 use bytes::Bytes;
@@ -18,7 +18,6 @@ use http_body::Frame;
 use hyper::body::Incoming;
 use std::error::Error;
 use std::time::Duration;
-use tidegate_core::id::EndpointId;
 use tidegate_core::outcome::{Failure, Verdict};
 use tokio::time::timeout;
 
@@ -107,10 +106,10 @@ fn is_well_formed(response: &http::Response<Incoming>) -> bool {
 
 async fn send(core: &Core, asked: &Asked, lease: &Lease) -> Result<(Upstream, http::Response<Incoming>), Miss> {
     let (pool, endpoint) = (lease.pool(), lease.endpoint());
-    let idle = core.idle.borrow_mut().take(pool.index, endpoint.index());
+    let idle = core.idle.borrow_mut().take(endpoint);
     if let Some(mut upstream) = idle {
         lease.on_connected(upstream.number());
-        match upstream.send(request(asked, pool, endpoint)?).await {
+        match upstream.send(request(asked, endpoint)?).await {
             Ok(response) => return Ok((upstream, response)),
             Err(error) => {
                 if let Some(miss) = client_fault(&error) {
@@ -125,23 +124,22 @@ async fn send(core: &Core, asked: &Asked, lease: &Lease) -> Result<(Upstream, ht
     }
     let number = core.next_connection();
     lease.on_connected(number);
-    let connected =
-        Upstream::connect(&pool.endpoints[endpoint.index()], pool.settings().timeouts.connect, number).await;
+    let connected = Upstream::connect(endpoint, pool.settings().timeouts.connect, number).await;
     let mut upstream = connected.map_err(|_| Miss::Endpoint(Failure::Connect))?;
-    let sent = upstream.send(request(asked, pool, endpoint)?).await;
+    let sent = upstream.send(request(asked, endpoint)?).await;
     let endpoint_fault = |e: &hyper::Error| if e.is_parse() { Failure::Malformed } else { Failure::Reset };
     let response = sent.map_err(|e| client_fault(&e).unwrap_or_else(|| Miss::Endpoint(endpoint_fault(&e))))?;
     Ok((upstream, response))
 }
 
-fn request(asked: &Asked, pool: &PoolHandle, endpoint: EndpointId) -> Result<http::Request<Upload>, Miss> {
+fn request(asked: &Asked, endpoint: &EndpointHandle) -> Result<http::Request<Upload>, Miss> {
     let body = asked.body.borrow_mut().upload().ok_or(Miss::Endpoint(Failure::Reset))?;
     let mut request = http::Request::new(body);
     *request.method_mut() = asked.method.clone();
     *request.uri_mut() = asked.uri.clone();
     *request.headers_mut() = asked.headers.clone();
     if !asked.headers.contains_key(http::header::HOST)
-        && let Ok(host) = http::HeaderValue::try_from(pool.endpoints[endpoint.index()].authority.as_str())
+        && let Ok(host) = http::HeaderValue::try_from(endpoint.authority.as_str())
     {
         request.headers_mut().insert(http::header::HOST, host);
     }

@@ -21,7 +21,7 @@ const LINGER_BYTES: usize = 256 * 1024;
 
 /// Serves requests until the client leaves, a time-out strikes or the gateway stops.
 pub(crate) async fn serve(core: Rc<Core>, socket: TcpStream, peer: IpAddr) {
-    let limits = &core.shared.limits;
+    let limits = core.shared.current.limits();
     let watch = Watch::new(core.shared.clock);
     let head = HeadLimits { bytes: limits.max_header_bytes, headers: limits.max_headers };
     let guard = Guard::new(socket, head, Rc::clone(&watch));
@@ -66,7 +66,7 @@ pub(crate) async fn serve(core: Rc<Core>, socket: TcpStream, peer: IpAddr) {
 
 /// How long to wait before looking at the client's time-outs again.
 fn next_look(core: &Core, watch: &Watch) -> Duration {
-    let (limits, now) = (&core.shared.limits, core.shared.clock.now());
+    let (limits, now) = (core.shared.current.limits(), core.shared.clock.now());
     let left = |since, limit: Duration| limit.saturating_sub(now.since(since));
     let wait = match watch.waiting.get() {
         Waiting::Request(since) => left(since, limits.idle_timeout).min(limits.header_timeout),
@@ -77,7 +77,7 @@ fn next_look(core: &Core, watch: &Watch) -> Duration {
 }
 
 fn is_overdue(core: &Core, watch: &Watch) -> bool {
-    let (limits, now) = (&core.shared.limits, core.shared.clock.now());
+    let (limits, now) = (core.shared.current.limits(), core.shared.clock.now());
     match watch.waiting.get() {
         Waiting::Request(since) => now.since(since) >= limits.idle_timeout,
         Waiting::Head(since) => now.since(since) >= limits.header_timeout,

@@ -2,10 +2,14 @@
 
 use crate::clock::Clock;
 use crate::governor::Governor;
+use crate::jwt::Verifier;
 use crate::listener;
-use crate::pool::{PROGRESS_EVERY, PoolHandle};
+use crate::live_pool::{LivePool, PROGRESS_EVERY};
+use crate::pool::PoolHandle;
 use crate::probe;
+use crate::snapshot::{Current, Snapshot};
 use crate::tenant::Directory;
+use crate::token_counts::TokenCounts;
 use crate::upstream::Idle;
 use http::HeaderValue;
 use std::cell::{Cell, RefCell};
@@ -13,56 +17,33 @@ use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tidegate_config::{Config, Limits, Match};
-use tidegate_core::id::EndpointId;
+use tidegate_config::{Config, Journal};
 use tidegate_core::rng::Rng;
 use tidegate_telemetry::{JournalError, Sink};
 use tokio::sync::{mpsc, watch};
 
 /// What all cores read.
 pub(crate) struct Shared {
-    pub(crate) pools: Vec<Arc<PoolHandle>>,
-    routes: Vec<Routed>,
-    pub(crate) tenants: Directory,
+    pub(crate) current: Current,
     pub(crate) governor: Arc<Governor>,
-    pub(crate) limits: Limits,
     pub(crate) clock: Clock,
     pub(crate) sink: Arc<dyn Sink>,
 }
 
-impl Shared {
-    /// The first route that takes the request.
-    pub(crate) fn route<'h>(
-        &self,
-        path: &str,
-        model: Option<&str>,
-        tenant: &str,
-        header: impl Fn(&str) -> Option<&'h str>,
-    ) -> Option<&Routed> {
-        self.routes.iter().find(|r| r.matches.accepts(path, model, tenant, &header))
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("current", &self.current).finish_non_exhaustive()
     }
-}
-
-/// One route, and where it leads.
-pub(crate) struct Routed {
-    /// What limits per route call it: the name of its pool.
-    pub(crate) name: Arc<str>,
-    matches: Match,
-    pub(crate) class: u8,
-    /// Place of its priority class in the pool's queue; `None`: that of the tenant.
-    pub(crate) priority: Option<u8>,
-    pub(crate) pool: Arc<PoolHandle>,
 }
 
 /// What one core owns.
 pub(crate) struct Core {
     pub(crate) shared: Arc<Shared>,
     pub(crate) idle: RefCell<Idle>,
-    /// Tokens relayed on this core since the last tick, by pool and endpoint.
-    tokens: Vec<Vec<Cell<u64>>>,
+    pub(crate) tokens: RefCell<TokenCounts>,
     ids: RefCell<Rng>,
     /// Number of the next upstream connection; the high bits are the core's own.
     connections: Cell<u64>,
@@ -72,12 +53,6 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// An event of a stream went through: two loads and a store, on memory of this core's own.
-    pub(crate) fn count_token(&self, pool: &PoolHandle, endpoint: EndpointId) {
-        let count = &self.tokens[pool.index][endpoint.index()];
-        count.set(count.get() + 1);
-    }
-
     /// A request id no other request has.
     pub(crate) fn next_request_id(&self) -> HeaderValue {
         let id = format!("{:016x}", self.ids.borrow_mut().next_u64());
@@ -91,28 +66,36 @@ impl Core {
         number
     }
 
-    fn flush_tokens(&self) {
-        for (pool, counts) in self.shared.pools.iter().zip(&self.tokens) {
-            for (endpoint, count) in pool.endpoints.iter().zip(counts) {
-                let tokens = count.take();
-                if tokens > 0 {
-                    endpoint.tokens.fetch_add(tokens, Relaxed);
-                }
-            }
-        }
-    }
-
-    /// Twice a second: hand on token counts, close connections idle for too long; the first core also lets the pools' time pass.
-    async fn tick(self: Rc<Self>, first: bool) {
+    /// Twice a second: hand on token counts, close connections that are not needed any more.
+    async fn tick(self: Rc<Self>) {
         let mut every = tokio::time::interval(PROGRESS_EVERY);
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             every.tick().await;
-            self.flush_tokens();
-            let timeout = |place: usize| self.shared.pools[place].settings().connections.idle_timeout;
-            self.idle.borrow_mut().sweep(self.shared.clock.now(), timeout);
-            if first {
-                self.shared.pools.iter().for_each(|p| p.tick());
+            self.tokens.borrow_mut().flush();
+            self.idle.borrow_mut().sweep(self.shared.clock.now());
+        }
+    }
+}
+
+/// What the first core looks after, from when it is in force until nobody needs it.
+enum Newcomer {
+    Pool(Arc<LivePool>),
+    Verifier(Weak<Verifier>),
+}
+
+impl Newcomer {
+    /// Starts its tasks.
+    fn settle_in(self) {
+        match self {
+            Self::Pool(pool) => {
+                if let Some(asked) = pool.take_probes() {
+                    tokio::task::spawn_local(probe::serve(Arc::downgrade(&pool), asked));
+                }
+                tokio::task::spawn_local(async move { pool.live().await });
+            }
+            Self::Verifier(verifier) => {
+                tokio::task::spawn_local(keep_keys(verifier));
             }
         }
     }
@@ -160,12 +143,22 @@ impl std::error::Error for StartError {}
 #[derive(Debug)]
 pub struct Gateway {
     addresses: Vec<SocketAddr>,
-    pools: Vec<Arc<PoolHandle>>,
-    governor: Arc<Governor>,
-    clock: Clock,
+    shared: Arc<Shared>,
+    journal: Option<Journal>,
+    seed: u64,
+    newcomers: mpsc::UnboundedSender<Newcomer>,
     stop: watch::Sender<bool>,
     alive: Option<mpsc::Receiver<()>>,
     threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+/// A config that can be put in force.
+#[derive(Debug)]
+pub struct Prepared {
+    config: Config,
+    generation: u64,
+    /// Its pools, and whether each is new.
+    lives: Vec<(Arc<LivePool>, bool)>,
 }
 
 struct Bound {
@@ -184,43 +177,41 @@ impl Gateway {
         let (addresses, bound) = bind_all(config, threads)?;
         let clock = Clock::start();
         let seed = random_seed();
-        let pools: Vec<Arc<PoolHandle>> = config
-            .pools
-            .iter()
-            .enumerate()
-            .map(|(index, p)| {
-                let seed = seed.wrapping_add(index as u64);
-                PoolHandle::new(index, p, config.journal.as_ref(), clock, seed).map(Arc::new)
-            })
-            .collect::<Result<_, _>>()
-            .map_err(StartError::Journal)?;
-        let named = |name: &str| pools.iter().find(|p| &*p.name == name).map(Arc::clone);
-        let routed = |r: &tidegate_config::Route| {
-            let pool = named(&r.pool)?;
-            let class = |name: &String| pool.settings().queue.as_ref()?.class(name);
-            let priority = r.priority.as_ref().and_then(class);
-            Some(Routed { name: Arc::clone(&pool.name), matches: r.matches.clone(), class: r.class, priority, pool })
-        };
-        let governor = Arc::new(Governor::new(config, clock));
+        let mut pools = Vec::with_capacity(config.pools.len());
+        for (place, settings) in config.pools.iter().enumerate() {
+            let seed = seed.wrapping_add(place as u64);
+            let live = LivePool::new(settings, config.journal.as_ref(), clock, seed).map_err(StartError::Journal)?;
+            pools.push(Arc::new(PoolHandle::new(settings, Arc::new(live), true)));
+        }
+        let tenants = Directory::new(config.tenants.as_ref());
         let shared = Arc::new(Shared {
-            pools: pools.clone(),
-            routes: config.routes.iter().filter_map(routed).collect(),
-            tenants: Directory::new(config.tenants.as_ref()),
-            governor: Arc::clone(&governor),
-            limits: config.limits,
+            current: Current::new(Snapshot::new(config, 1, pools, tenants)),
+            governor: Arc::new(Governor::new(config, clock)),
             clock,
             sink,
         });
+        let (newcomers, arriving) = mpsc::unbounded_channel();
+        let mut arriving = Some(arriving);
+        let snapshot = shared.current.load();
+        for pool in &snapshot.pools {
+            let _ = newcomers.send(Newcomer::Pool(Arc::clone(&pool.live)));
+        }
+        for verifier in snapshot.tenants.verifiers() {
+            let _ = newcomers.send(Newcomer::Verifier(Arc::downgrade(verifier)));
+        }
+        drop(snapshot);
         let (stop, stopped) = watch::channel(false);
         let (alive, all_gone) = mpsc::channel(1);
         let mut handles = Vec::new();
         for (k, bound) in bound.into_iter().enumerate() {
             let (shared, stopped, alive) = (Arc::clone(&shared), stopped.clone(), alive.clone());
-            let run = move || run_core(&shared, bound, stopped, alive, k, seed);
+            let arriving = arriving.take();
+            let run = move || run_core(&shared, bound, stopped, alive, arriving, k, seed);
             let thread = std::thread::Builder::new().name(format!("tidegate-{k}")).spawn(run);
             handles.push(thread.map_err(StartError::Thread)?);
         }
-        Ok(Self { addresses, pools, governor, clock, stop, alive: Some(all_gone), threads: handles })
+        let journal = config.journal.clone();
+        Ok(Self { addresses, shared, journal, seed, newcomers, stop, alive: Some(all_gone), threads: handles })
     }
 
     /// Where it listens, in the order of the config; port 0 is replaced by the port taken.
@@ -228,19 +219,69 @@ impl Gateway {
         &self.addresses
     }
 
-    /// Its pools, in the order of the config.
-    pub fn pools(&self) -> &[Arc<PoolHandle>] {
-        &self.pools
+    /// The generation in force.
+    pub fn current(&self) -> &Current {
+        &self.shared.current
+    }
+
+    /// Its pools, in the order of the config in force.
+    pub fn pools(&self) -> Vec<Arc<PoolHandle>> {
+        self.shared.current.load().pools.clone()
     }
 
     /// The limits of the process.
     pub fn governor(&self) -> &Arc<Governor> {
-        &self.governor
+        &self.shared.governor
     }
 
     /// The clock its pools run on.
     pub fn clock(&self) -> Clock {
-        self.clock
+        self.shared.clock
+    }
+
+    /// Does what may fail before `config` is put in force; nothing has changed so far.
+    ///
+    /// # Errors
+    /// If the journal of a new pool cannot be written.
+    pub fn prepare(&self, config: &Config) -> Result<Prepared, JournalError> {
+        let old = self.shared.current.load();
+        let generation = old.generation + 1;
+        let mut lives = Vec::with_capacity(config.pools.len());
+        for (place, settings) in config.pools.iter().enumerate() {
+            let known = old.pools.iter().find(|p| *p.name == *settings.name);
+            let seed = self.seed.wrapping_add(generation << 16).wrapping_add(place as u64);
+            lives.push(match known {
+                Some(pool) => (Arc::clone(&pool.live), false),
+                None => (Arc::new(LivePool::new(settings, self.journal.as_ref(), self.shared.clock, seed)?), true),
+            });
+        }
+        Ok(Prepared { config: config.clone(), generation, lives })
+    }
+
+    /// Puts a config in force, apart from its listeners, threads and journal, and answers with its generation. Requests that have begun go on
+    /// as they began; what both configs have keeps its state: endpoints of the same URL in a pool of the same name, limits of the same name,
+    /// requests that wait. Endpoints and pools that are gone end with their last request.
+    pub fn put_in_force(&self, prepared: Prepared) -> u64 {
+        let Prepared { config, generation, lives } = prepared;
+        let old = self.shared.current.load();
+        let tenants = Directory::after(config.tenants.as_ref(), Some(&old.tenants));
+        for verifier in tenants.verifiers().filter(|v| !old.tenants.verifiers().any(|known| Arc::ptr_eq(known, v))) {
+            let _ = self.newcomers.send(Newcomer::Verifier(Arc::downgrade(verifier)));
+        }
+        self.shared.governor.configure(&config);
+        let mut pools = Vec::with_capacity(lives.len());
+        for (settings, (live, is_new)) in config.pools.iter().zip(lives) {
+            pools.push(Arc::new(PoolHandle::new(settings, Arc::clone(&live), is_new)));
+            if is_new {
+                let _ = self.newcomers.send(Newcomer::Pool(live));
+            }
+        }
+        let snapshot = Snapshot::new(&config, generation, pools, tenants);
+        let gone = old.pools.iter().filter(|p| !snapshot.pools.iter().any(|new| new.name == p.name));
+        let gone: Vec<Arc<LivePool>> = gone.map(|p| Arc::clone(&p.live)).collect();
+        self.shared.current.replace(snapshot);
+        gone.iter().for_each(|pool| pool.retire());
+        generation
     }
 
     /// Stops accepting, lets open requests end for at most `drain`, and stops. True if all ended in time.
@@ -254,7 +295,7 @@ impl Gateway {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
         // What is left of the journals goes to the disk.
-        self.pools.iter().for_each(|p| p.with(|pool, _| pool.stop_recording()));
+        self.pools().iter().for_each(|p| p.with(|pool, _| pool.stop_recording()));
         ended
     }
 }
@@ -295,6 +336,7 @@ fn run_core(
     bound: Bound,
     stop: watch::Receiver<bool>,
     alive: mpsc::Sender<()>,
+    arriving: Option<mpsc::UnboundedReceiver<Newcomer>>,
     k: usize,
     seed: u64,
 ) {
@@ -305,11 +347,10 @@ fn run_core(
             return;
         }
     };
-    let sizes = || shared.pools.iter().map(|p| p.endpoints.len());
     let core = Rc::new(Core {
         shared: Arc::clone(shared),
-        idle: RefCell::new(Idle::new(sizes())),
-        tokens: sizes().map(|n| vec![Cell::new(0); n]).collect(),
+        idle: RefCell::default(),
+        tokens: RefCell::default(),
         ids: RefCell::new(Rng::stream(seed, 1000 + k as u64)),
         connections: Cell::new((k as u64) << 48),
         stop,
@@ -317,17 +358,13 @@ fn run_core(
     });
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async move {
-        tokio::task::spawn_local(Rc::clone(&core).tick(k == 0));
-        if k == 0 {
-            for place in 0..core.shared.tenants.verifiers().count() {
-                tokio::task::spawn_local(keep_keys(Arc::clone(&core.shared), place));
-            }
-            for pool in core.shared.pools.iter().map(Arc::clone) {
-                if let Some(asked) = pool.take_probes() {
-                    tokio::task::spawn_local(probe::serve(Arc::clone(&pool), asked));
+        tokio::task::spawn_local(Rc::clone(&core).tick());
+        if let Some(mut arriving) = arriving {
+            tokio::task::spawn_local(async move {
+                while let Some(newcomer) = arriving.recv().await {
+                    newcomer.settle_in();
                 }
-                tokio::task::spawn_local(async move { pool.keep_time().await });
-            }
+            });
         }
         let mut accepting = Vec::new();
         for (socket, open) in bound.sockets.into_iter().zip(bound.open) {
@@ -345,11 +382,13 @@ fn run_core(
     });
 }
 
-/// Reads the keys of a token verifier now and then.
-async fn keep_keys(shared: Arc<Shared>, place: usize) {
-    while let Some(verifier) = shared.tenants.verifiers().nth(place) {
-        verifier.refresh().await;
-        tokio::time::sleep(verifier.every()).await;
+/// Reads the keys of a token verifier now and then, as long as a config has it.
+async fn keep_keys(verifier: Weak<Verifier>) {
+    while let Some(known) = verifier.upgrade() {
+        known.refresh().await;
+        let every = known.every();
+        drop(known);
+        tokio::time::sleep(every).await;
     }
 }
 

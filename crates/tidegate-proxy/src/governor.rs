@@ -8,6 +8,7 @@ use crate::error::{Limit, ProxyError};
 use crate::pool::PoolHandle;
 use crate::tenant::Tenant;
 use crate::usage::Usage;
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -71,18 +72,36 @@ struct State {
 pub struct Governor {
     state: Mutex<State>,
     clock: Clock,
+    /// What the config in force makes of it.
+    settings: ArcSwap<Settings>,
+    lines: Mutex<HashMap<Arc<str>, Arc<Line>>>,
+}
+
+/// What follows from a config, read without the lock.
+#[derive(Debug, Default)]
+struct Settings {
     /// Whether there is anything to reserve or learn.
     is_on: bool,
     counts_tokens: bool,
     follows_responses: bool,
     /// Longest wait for a share, by rule; absent: refused at once.
     waits: HashMap<String, Duration>,
-    lines: Mutex<HashMap<Arc<str>, Arc<Line>>>,
+}
+
+impl Settings {
+    fn new(config: &Config, cfg: &LimitsConfig, limits: &Limits) -> Self {
+        Self {
+            is_on: !cfg.rules.is_empty() || !cfg.concurrency.is_empty(),
+            counts_tokens: cfg.rules.iter().any(|r| r.quantity != Quantity::Requests),
+            follows_responses: limits.follows_responses(),
+            waits: waits_of(config),
+        }
+    }
 }
 
 impl std::fmt::Debug for Governor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Governor").field("is_on", &self.is_on).finish_non_exhaustive()
+        f.debug_struct("Governor").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
@@ -108,14 +127,19 @@ impl Governor {
         let cfg = limits_of(config);
         let limits = Limits::new(clock.now(), &cfg);
         Self {
-            counts_tokens: cfg.rules.iter().any(|r| r.quantity != Quantity::Requests),
-            follows_responses: limits.follows_responses(),
-            waits: waits_of(config),
+            settings: ArcSwap::from_pointee(Settings::new(config, &cfg, &limits)),
             state: Mutex::new(State { limits, lengths: OutputEstimate::new(MAX_LEARNED) }),
             clock,
-            is_on: !cfg.rules.is_empty() || !cfg.concurrency.is_empty(),
             lines: Mutex::new(HashMap::new()),
         }
+    }
+
+    /// Takes the limits of another config. Those that stay keep their balances, and whoever waits goes on waiting.
+    pub(crate) fn configure(&self, config: &Config) {
+        let cfg = limits_of(config);
+        let mut state = self.state.lock();
+        state.limits.configure(self.clock.now(), &cfg);
+        self.settings.store(Arc::new(Settings::new(config, &cfg, &state.limits)));
     }
 
     /// Runs `f` under the lock of the limits. Never await in it.
@@ -127,7 +151,7 @@ impl Governor {
 
     /// Output tokens to expect of a request.
     pub(crate) fn expected_output(&self, tenant: &str, model: &str, max_tokens: Option<u32>) -> f64 {
-        if !self.is_on {
+        if !self.settings.load().is_on {
             return f64::from(max_tokens.unwrap_or(0));
         }
         self.state.lock().lengths.tokens_for(tenant, model, max_tokens)
@@ -135,12 +159,12 @@ impl Governor {
 
     /// Whether answers have to be read for what they used.
     pub(crate) fn counts_tokens(&self) -> bool {
-        self.counts_tokens
+        self.settings.load().counts_tokens
     }
 
     /// Reserves what a request needs, waiting where a limit says so.
     pub(crate) async fn reserve(self: &Arc<Self>, need: Need) -> Result<Budget, ProxyError> {
-        if !self.is_on {
+        if !self.settings.load().is_on {
             return Ok(Budget { governor: Arc::clone(self), need, held: None, used: Used::Nothing, whole: false });
         }
         let held = match self.with(|limits, now| limits.reserve(now, &need.ask())) {
@@ -158,7 +182,7 @@ impl Governor {
     /// Keeps a request that its tenant's share refused at the head of the tenant's line, and asks again at each tick.
     async fn wait_for_share(&self, need: &Need, limited: Limited) -> Result<Reservation, ProxyError> {
         let refuse = |limited: Limited| ProxyError::Limited(Limit::of(limited, self.left(need)));
-        let Some(wait) = self.waits.get(&limited.rule).copied().filter(|_| !limited.terminal) else {
+        let Some(wait) = self.settings.load().waits.get(&limited.rule).copied().filter(|_| !limited.terminal) else {
             return Err(refuse(limited));
         };
         let Some(line) = self.line(&need.tenant) else { return Err(refuse(limited)) };
@@ -260,7 +284,7 @@ impl Budget {
 
     /// An engine began to answer, this long after the request came.
     pub(crate) fn on_begun(&mut self, ttft: Duration) {
-        if self.governor.follows_responses {
+        if self.governor.settings.load().follows_responses {
             self.governor.with(|limits, now| limits.on_response(now, ttft, false));
         }
         self.used = Used::Begun { output_tokens: 0.0 };
@@ -292,7 +316,7 @@ impl Budget {
 impl Drop for Budget {
     fn drop(&mut self) {
         let actual = self.actual();
-        if !self.governor.is_on {
+        if self.held.is_none() && !self.governor.settings.load().is_on {
             return;
         }
         let mut state = self.governor.state.lock();

@@ -49,7 +49,7 @@ pub(crate) async fn accept(core: Rc<Core>, listener: TcpListener, open: Arc<Atom
         match accepted {
             Ok((socket, peer)) => {
                 let counted = Counted(Arc::clone(&open));
-                if open.fetch_add(1, Relaxed) >= core.shared.limits.max_connections {
+                if open.fetch_add(1, Relaxed) >= core.shared.current.limits().max_connections {
                     tokio::task::spawn_local(refuse(socket, counted));
                     continue;
                 }

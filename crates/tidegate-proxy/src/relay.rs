@@ -12,6 +12,7 @@ use crate::usage::Tail;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -41,6 +42,8 @@ pub(crate) struct Relay {
     tail: Option<Tail>,
     /// Whether frames are tokens of a stream.
     is_stream: bool,
+    /// Tokens of its endpoint on this core: counting is a load and a store, on memory of this core's own.
+    tokens: Rc<Cell<u64>>,
     between: Option<Duration>,
     total_at: Option<Instant>,
     last_frame: Instant,
@@ -96,6 +99,7 @@ impl Relay {
         let (between, total_at) = (timeouts.between_tokens, timeouts.total.map(|t| end.arrived + t));
         let (is_stream, last_frame) = (end.record.stream, end.core.shared.clock.now());
         let tail = end.budget.counts_tokens().then(Tail::default);
+        let tokens = end.core.tokens.borrow_mut().of(end.lease.endpoint());
         let mut relay = Self {
             first,
             tail,
@@ -104,6 +108,7 @@ impl Relay {
             upstream: Some(upstream),
             end: Some(end),
             is_stream,
+            tokens,
             between,
             total_at,
             last_frame,
@@ -126,7 +131,7 @@ impl Relay {
         }
         if self.is_stream {
             end.record.output_events += 1;
-            end.core.count_token(end.lease.pool(), end.lease.endpoint());
+            self.tokens.set(self.tokens.get() + 1);
         }
         if self.body.is_end_stream() {
             self.complete();
@@ -137,9 +142,8 @@ impl Relay {
     fn complete(&mut self) {
         let Some(end) = self.end.take() else { return };
         if let Some(upstream) = self.upstream.take() {
-            let (pool, endpoint) = (end.lease.pool(), end.lease.endpoint());
-            let most = pool.settings().connections.max_idle_per_endpoint;
-            end.core.idle.borrow_mut().put(pool.index, endpoint.index(), upstream, self.last_frame, most);
+            let connections = &end.lease.pool().settings().connections;
+            end.core.idle.borrow_mut().put(end.lease.endpoint(), upstream, self.last_frame, connections);
         }
         let verdict = end.verdict;
         end.finish(verdict, self.tail.take());

@@ -1,14 +1,15 @@
 //! One request, from its head to the head of its answer.
 
 use crate::asked::Asked;
+use crate::endpoint_handle::EndpointHandle;
 use crate::error::ProxyError;
 use crate::exchange::{Answer, Way, exchange};
 use crate::gateway::Core;
 use crate::governor::{self, Budget, Left, Need};
 use crate::guard::Watch;
 use crate::headers::{forwarded_for, is_event_stream, strip_hop_by_hop};
-use crate::pool::{EndpointHandle, PoolHandle};
 use crate::relay::{Download, End, Relay};
+use crate::snapshot::Snapshot;
 use crate::sniff::{self, Fields, Sniffed};
 use crate::{client_key, explained};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue, RETRY_AFTER};
@@ -74,6 +75,7 @@ pub(crate) async fn serve(
     request: Request<Incoming>,
 ) -> Response<Download> {
     let arrived = core.shared.clock.now();
+    let snapshot = core.shared.current.load();
     let id = request_id(&core, request.headers());
     let mut open = Open { arrived, record: Some(Record::default()), core: Rc::clone(&core), watch: Rc::clone(&watch) };
     let record = open.record();
@@ -84,16 +86,15 @@ pub(crate) async fn serve(
     let mut way = Way::default();
     let result = match watch.refusal_of(n) {
         Some(fault) => Err(fault),
-        None => answer(&core, request, peer, &mut open, &mut way, explain.as_mut()).await,
+        None => answer(&core, &snapshot, request, peer, &mut open, &mut way, explain.as_mut()).await,
     };
     open.record().attempts = way.attempts;
     open.record().queued_s = way.queued_s;
     open.record().reason.clone_from(&way.reason);
-    let pool = core.shared.pools.iter().find(|p| p.name == open.record().pool).map(Arc::clone);
-    let last = pool.as_ref().zip(way.attempted.last()).map(|(pool, id)| &pool.endpoints[id.index()]);
+    let pool = snapshot.pools.iter().find(|p| p.name == open.record().pool).map(Arc::clone);
     let mut response = match result {
-        Ok((pool, answer, budget)) => relay(&core, open, answer, budget, &pool),
-        Err(error) => refuse(open, &error, last),
+        Ok((answer, budget)) => relay(&core, open, answer, budget),
+        Err(error) => refuse(open, &error, way.failed.as_deref()),
     };
     let headers = response.headers_mut();
     if let Some((explain, pool)) = explain.zip(pool) {
@@ -110,21 +111,21 @@ pub(crate) async fn serve(
 
 async fn answer(
     core: &Rc<Core>,
+    snapshot: &Snapshot,
     request: Request<Incoming>,
     peer: IpAddr,
     open: &mut Open,
     way: &mut Way,
     explain: Option<&mut Explain>,
-) -> Result<(Arc<PoolHandle>, Answer, Budget), ProxyError> {
+) -> Result<(Answer, Budget), ProxyError> {
     let (mut head, body) = request.into_parts();
-    let tenant = core.shared.tenants.identify(&mut head.headers, peer)?;
-    let body = sniff::read(&head.headers, body, &core.shared.limits).await?;
+    let tenant = snapshot.tenants.identify(&mut head.headers, peer)?;
+    let body = sniff::read(&head.headers, body, &snapshot.limits).await?;
     let openai = head.uri.path().starts_with("/v1/");
     let fields = fields_of(&head.headers, &body, openai)?;
     let model = fields.text("model");
     let header = |name: &str| head.headers.get(name).and_then(|v| v.to_str().ok());
-    let routed =
-        core.shared.route(head.uri.path(), model.as_deref(), &tenant.name, header).ok_or(ProxyError::NoRoute)?;
+    let routed = snapshot.route(head.uri.path(), model.as_deref(), &tenant.name, header).ok_or(ProxyError::NoRoute)?;
     let pool = Arc::clone(&routed.pool);
     let record = open.record();
     record.tenant = Arc::clone(&tenant.name);
@@ -172,7 +173,7 @@ async fn answer(
         Some(limit) => tokio::time::timeout(limit, going).await.map_err(|_| ProxyError::TotalTimeout)??,
         None => going.await?,
     };
-    Ok((pool, answer, budget))
+    Ok((answer, budget))
 }
 
 /// The head as the engine gets it.
@@ -224,13 +225,7 @@ fn fields_of<'b>(headers: &HeaderMap, body: &'b Sniffed, openai: bool) -> Result
 }
 
 /// Turns an endpoint's answer into ours and hands its body to the relay.
-fn relay(
-    core: &Rc<Core>,
-    mut open: Open,
-    answer: Answer,
-    mut budget: Budget,
-    pool: &Arc<PoolHandle>,
-) -> Response<Download> {
+fn relay(core: &Rc<Core>, mut open: Open, answer: Answer, mut budget: Budget) -> Response<Download> {
     let Answer { mut head, first, verdict, body, upstream, lease } = answer;
     if verdict == Verdict::Success {
         lease.on_first_byte();
@@ -240,7 +235,7 @@ fn relay(
         head.headers.remove(CONTENT_LENGTH);
     }
     strip_hop_by_hop(&mut head.headers);
-    let endpoint = &pool.endpoints[lease.endpoint().index()];
+    let endpoint = lease.endpoint();
     head.headers.insert(ENDPOINT.clone(), endpoint.header.clone());
     let stream = is_event_stream(&head.headers);
     let mut record = open.record.take().unwrap_or_default();

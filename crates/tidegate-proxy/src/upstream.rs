@@ -4,18 +4,21 @@
 //! a wake-up and a hop per event. An idle connection is polled by nobody, so on the way out of the pool it is polled once to see
 //! whether the endpoint has closed it.
 
-use crate::pool::EndpointHandle;
+use crate::endpoint_handle::EndpointHandle;
 use crate::upload::Upload;
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
+use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use tidegate_config::Connections;
 use tidegate_core::time::Instant;
 use tokio::net::TcpStream;
 
@@ -96,22 +99,25 @@ fn drive(connection: &mut Option<Connection<TokioIo<TcpStream>, Upload>>, cx: &m
     }
 }
 
-/// Idle connections of one core: by pool and endpoint.
+/// Idle connections of one core, by endpoint.
 #[derive(Default)]
 pub(crate) struct Idle {
-    pools: Vec<Vec<Vec<(Upstream, Instant)>>>,
+    endpoints: HashMap<u64, Kept>,
+}
+
+/// Idle connections to one endpoint, used last last.
+struct Kept {
+    endpoint: Arc<EndpointHandle>,
+    /// Longest time one is kept, by the settings of the last answer.
+    timeout: Duration,
+    idle: Vec<(Upstream, Instant)>,
 }
 
 impl Idle {
-    /// Room for pools of these sizes.
-    pub(crate) fn new(sizes: impl Iterator<Item = usize>) -> Self {
-        Self { pools: sizes.map(|n| (0..n).map(|_| Vec::new()).collect()).collect() }
-    }
-
     /// The connection used last, if one is alive.
-    pub(crate) fn take(&mut self, pool: usize, endpoint: usize) -> Option<Upstream> {
-        let idle = self.pools.get_mut(pool)?.get_mut(endpoint)?;
-        while let Some((mut upstream, _)) = idle.pop() {
+    pub(crate) fn take(&mut self, endpoint: &EndpointHandle) -> Option<Upstream> {
+        let kept = self.endpoints.get_mut(&endpoint.number)?;
+        while let Some((mut upstream, _)) = kept.idle.pop() {
             if upstream.is_ready() {
                 return Some(upstream);
             }
@@ -119,21 +125,31 @@ impl Idle {
         None
     }
 
-    /// Keeps a connection whose answer is complete.
-    pub(crate) fn put(&mut self, pool: usize, endpoint: usize, mut upstream: Upstream, now: Instant, most: usize) {
-        let Some(idle) = self.pools.get_mut(pool).and_then(|p| p.get_mut(endpoint)) else { return };
-        if upstream.is_ready() && idle.len() < most {
-            idle.push((upstream, now));
+    /// Keeps a connection whose answer is complete, unless its endpoint has left.
+    pub(crate) fn put(
+        &mut self,
+        endpoint: &Arc<EndpointHandle>,
+        mut upstream: Upstream,
+        now: Instant,
+        settings: &Connections,
+    ) {
+        if endpoint.is_retired() || !upstream.is_ready() {
+            return;
+        }
+        let empty = || Kept { endpoint: Arc::clone(endpoint), timeout: Duration::ZERO, idle: Vec::new() };
+        let kept = self.endpoints.entry(endpoint.number).or_insert_with(empty);
+        kept.timeout = settings.idle_timeout;
+        if kept.idle.len() < settings.max_idle_per_endpoint {
+            kept.idle.push((upstream, now));
         }
     }
 
-    /// Closes what has been idle for longer than `timeout` of its pool, oldest first.
-    pub(crate) fn sweep(&mut self, now: Instant, timeout: impl Fn(usize) -> Duration) {
-        for (place, pool) in self.pools.iter_mut().enumerate() {
-            let timeout = timeout(place);
-            for idle in pool {
-                idle.retain_mut(|(upstream, since)| now.since(*since) < timeout && upstream.is_ready());
-            }
-        }
+    /// Closes what has been idle for too long, and all connections to endpoints that have left.
+    pub(crate) fn sweep(&mut self, now: Instant) {
+        self.endpoints.retain(|_, kept| {
+            let timeout = kept.timeout;
+            kept.idle.retain_mut(|(upstream, since)| now.since(*since) < timeout && upstream.is_ready());
+            !kept.endpoint.is_retired()
+        });
     }
 }

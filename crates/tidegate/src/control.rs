@@ -2,51 +2,64 @@
 //!
 //! Signals and admin run on the caller's runtime, the data plane on threads of its own: a saturated data plane cannot starve its probes.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::rules::Running;
-use tidegate_admin::{Action, Admin};
+use tidegate_admin::{Action, Admin, ConfigBook, Subject};
 use tidegate_config::Config;
 use tidegate_core::event::Event;
-use tidegate_proxy::Gateway;
-use tidegate_signals::{Watch, watch};
-use tidegate_telemetry::Telemetry;
+use tidegate_proxy::{Gateway, PoolHandle};
+use tidegate_signals::{Tell, Watch};
+use tidegate_telemetry::{JournalError, Telemetry};
 
 /// A running gateway with everything around it.
 pub(crate) struct Control {
     gateway: Gateway,
+    telemetry: Arc<Telemetry>,
     admin: Option<Admin>,
-    watches: Vec<Watch>,
-    rules: Option<Running>,
+    /// By pool.
+    watches: HashMap<String, Watch>,
+    rules: Running,
     ready: Arc<AtomicBool>,
 }
 
 impl Control {
-    /// Starts all parts of `config`; `actions` are added to the admin API.
+    /// Starts all parts of `config`; `actions` are added to the admin API, and `book` answers there for the config.
     ///
     /// # Errors
     /// If an address cannot be listened on.
-    pub(crate) async fn start(config: &Config, actions: Vec<Action>) -> anyhow::Result<Self> {
+    pub(crate) async fn start(
+        config: &Config,
+        actions: Vec<Action>,
+        book: Option<Arc<dyn ConfigBook>>,
+    ) -> anyhow::Result<Self> {
         let telemetry = Arc::new(Telemetry::new(config));
         let gateway = Gateway::start(config, Arc::clone(&telemetry) as _)?;
         let ready = Arc::new(AtomicBool::new(true));
-        let watches = watch_all(config, &gateway, &telemetry);
         let rules = Running::start(config, &gateway, &telemetry);
         let is_ready = Arc::clone(&ready);
         let admin = match &config.admin {
             Some(settings) => {
-                let pools = gateway.pools().to_vec();
-                let governor = Some(Arc::clone(gateway.governor()));
-                let book = rules.as_ref().map(Running::book);
-                let ready: tidegate_admin::Ready = Arc::new(move || is_ready.load(Relaxed));
-                Some(Admin::start(settings, pools, governor, telemetry, book, ready, actions).await?)
+                let subject = Subject {
+                    current: gateway.current().clone(),
+                    governor: Some(Arc::clone(gateway.governor())),
+                    telemetry: Arc::clone(&telemetry),
+                    rules: Some(rules.book()),
+                    config: book,
+                    ready: Arc::new(move || is_ready.load(Relaxed)),
+                    actions,
+                };
+                Some(Admin::start(settings, subject).await?)
             }
             None => None,
         };
-        Ok(Self { gateway, admin, watches, rules, ready })
+        let mut control = Self { gateway, telemetry, admin, watches: HashMap::new(), rules, ready };
+        control.watch_all(config);
+        Ok(control)
     }
 
     /// Where requests come in.
@@ -59,14 +72,61 @@ impl Control {
         self.admin.as_ref().map(Admin::address)
     }
 
+    /// What is counted.
+    pub(crate) fn telemetry(&self) -> &Telemetry {
+        &self.telemetry
+    }
+
+    /// Puts another config in force and answers with its generation.
+    ///
+    /// # Errors
+    /// If the journal of a new pool cannot be written: then nothing has changed.
+    pub(crate) async fn reload(&mut self, config: &Config) -> Result<u64, JournalError> {
+        let prepared = self.gateway.prepare(config)?;
+        // Whoever speaks of endpoints and targets by their places is silent while these move.
+        self.rules.stop().await;
+        for (name, watch) in std::mem::take(&mut self.watches) {
+            self.keep_watch(config, name, watch).await;
+        }
+        self.telemetry.configure(config);
+        let generation = self.gateway.put_in_force(prepared);
+        self.watch_all(config);
+        self.rules.resume(config);
+        if let (Some(admin), Some(settings)) = (&self.admin, &config.admin) {
+            admin.set_token(settings.token.clone());
+        }
+        self.telemetry.on_applied(generation);
+        Ok(generation)
+    }
+
+    async fn keep_watch(&mut self, config: &Config, name: String, mut watch: Watch) {
+        match config.pool(&name) {
+            Some(settings) => {
+                watch.keep(settings).await;
+                self.watches.insert(name, watch);
+            }
+            None => watch.stop().await,
+        }
+    }
+
+    /// Starts the checks and polls that `config`, which is in force, asks for and that do not run.
+    fn watch_all(&mut self, config: &Config) {
+        let clock = self.gateway.clock();
+        let clock: tidegate_signals::Clock = Arc::new(move || clock.now());
+        let pools = self.gateway.pools();
+        for (place, (settings, pool)) in config.pools.iter().zip(&pools).enumerate() {
+            let watch = self.watches.entry(settings.name.clone()).or_default();
+            let seed = u64::from(std::process::id()) + place as u64;
+            watch.start(settings, pool.ids(), &tell(pool, &self.telemetry), &clock, seed);
+        }
+    }
+
     /// Stops taking requests, lets open ones end for at most `drain`, then stops everything. True if all ended in time.
-    pub(crate) async fn stop(self, drain: Duration) -> bool {
+    pub(crate) async fn stop(mut self, drain: Duration) -> bool {
         self.ready.store(false, Relaxed);
         let all_ended = self.gateway.stop(drain).await;
-        if let Some(rules) = self.rules {
-            rules.stop().await;
-        }
-        for watch in self.watches {
+        self.rules.stop().await;
+        for watch in self.watches.into_values() {
             watch.stop().await;
         }
         if let Some(admin) = self.admin {
@@ -76,16 +136,21 @@ impl Control {
     }
 }
 
-fn watch_all(config: &Config, gateway: &Gateway, telemetry: &Arc<Telemetry>) -> Vec<Watch> {
-    let clock = gateway.clock();
-    let clock: tidegate_signals::Clock = Arc::new(move || clock.now());
-    let start = |(index, (settings, pool)): (usize, (&tidegate_config::Pool, &Arc<tidegate_proxy::PoolHandle>))| {
-        let (pool, telemetry) = (Arc::clone(pool), Arc::clone(telemetry));
-        let tell: tidegate_signals::Tell = Arc::new(move |event: Event| {
-            telemetry.on_signal(index, &event);
-            pool.on_event(event);
+/// Tells `pool` what is seen of its endpoints, and counts it.
+fn tell(pool: &Arc<PoolHandle>, telemetry: &Arc<Telemetry>) -> Tell {
+    let (pool, telemetry) = (Arc::clone(pool), Arc::clone(telemetry));
+    Arc::new(move |event: Event| {
+        let id = match event {
+            Event::Checked { endpoint, .. } | Event::LoadReported { endpoint, .. } => endpoint,
+            Event::LoadMissed(endpoint) => endpoint,
+            _ => return,
+        };
+        let url = pool.with_endpoints(|p, now, endpoints| {
+            p.on_event(now, event);
+            endpoints.get(id.index()).map(|e| Arc::clone(&e.url))
         });
-        watch(settings, &tell, &clock, u64::from(std::process::id()) + index as u64)
-    };
-    config.pools.iter().zip(gateway.pools()).enumerate().map(start).collect()
+        if let Some(url) = url {
+            telemetry.on_signal(&pool.name, &url, &event);
+        }
+    })
 }

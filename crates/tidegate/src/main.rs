@@ -5,6 +5,7 @@ mod control;
 mod demo;
 mod key;
 mod policies;
+mod reload;
 mod replay;
 mod rules;
 mod schema;

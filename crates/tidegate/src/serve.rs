@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::control::Control;
+use crate::reload::{self, Reason, Reloader};
 use tidegate_config::Config;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Run the gateway
 ///
@@ -19,18 +21,14 @@ pub(crate) struct Args {
     /// The config file
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
-    /// Longest time in seconds that open requests get to end after a stop
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-    drain: u64,
+    /// Longest time in seconds that open requests get to end after a stop, instead of `shutdown.drain_timeout`
+    #[arg(long, value_name = "SECONDS")]
+    drain: Option<u64>,
 }
 
 /// Runs until a signal.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let loaded = Config::load(&args.config).and_then(|(config, warnings)| {
-        let faulty = crate::rules::problems(&config, &args.config);
-        if faulty.is_empty() { Ok((config, warnings)) } else { Err(faulty) }
-    });
-    let (config, warnings) = match loaded {
+    let (config, warnings) = match reload::load(&args.config) {
         Ok(loaded) => loaded,
         Err(problems) => {
             let mut err = std::io::stderr().lock();
@@ -43,14 +41,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for warning in &warnings {
         writeln!(std::io::stderr(), "{warning}")?;
     }
+    let reloader = Reloader::new(&args.config, &config, &warnings, "start");
+    let drain = args.drain.map_or(config.shutdown.drain_timeout, Duration::from_secs);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(&config, Duration::from_secs(args.drain)))
+    runtime.block_on(serve(&config, reloader, drain))
 }
 
-async fn serve(config: &Config, drain: Duration) -> anyhow::Result<ExitCode> {
+async fn serve(config: &Config, mut reloader: Reloader, drain: Duration) -> anyhow::Result<ExitCode> {
     tidegate_telemetry::init_log(&config.log)?;
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    let control = Control::start(config, Vec::new()).await?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    let mut control = Control::start(config, Vec::new(), Some(reloader.book())).await?;
     let mut err = std::io::stderr();
     for address in control.addresses() {
         writeln!(err, "listening on http://{address}")?;
@@ -58,9 +59,17 @@ async fn serve(config: &Config, drain: Duration) -> anyhow::Result<ExitCode> {
     if let Some(address) = control.admin() {
         writeln!(err, "admin, metrics and live page on http://{address}")?;
     }
-    tokio::select! {
-        _ = terminate.recv() => {}
-        done = tokio::signal::ctrl_c() => done?,
+    loop {
+        let reason = tokio::select! {
+            _ = terminate.recv() => break,
+            done = tokio::signal::ctrl_c() => {
+                done?;
+                break;
+            }
+            _ = hang_up.recv() => Reason::Signal,
+            reason = reloader.next() => reason,
+        };
+        reloader.reload(&mut control, reason).await;
     }
     writeln!(err, "stopping: open requests have {} s to end; a second signal cuts them off", drain.as_secs())?;
     let all_ended = tokio::select! {

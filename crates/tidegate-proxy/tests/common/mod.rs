@@ -35,13 +35,15 @@ impl Running {
 
     /// Starts a gateway with these pools.
     pub(crate) fn from_yaml(rest: &str) -> Self {
-        let text = format!("listeners: [{{ address: \"127.0.0.1:0\" }}]\nadmin: off\nthreads: 1\n{rest}");
-        let (config, _) = Config::parse(&text, "test", &|_| None).unwrap_or_else(|p| {
-            panic!("{}", p.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
-        });
+        let config = parse(rest);
         let records = Arc::new(Records::default());
         let gateway = Gateway::start(&config, Arc::clone(&records) as Arc<dyn Sink>).expect("starts");
         Self { gateway, records }
+    }
+
+    /// Puts another config in force, as a reload does; answers with its generation.
+    pub(crate) fn reload(&self, rest: &str) -> u64 {
+        self.gateway.put_in_force(self.gateway.prepare(&parse(rest)).expect("a config without a journal"))
     }
 
     pub(crate) async fn client(&self) -> Client {
@@ -56,4 +58,10 @@ impl Running {
     pub(crate) fn outcomes(&self) -> Vec<&'static str> {
         self.records.0.lock().iter().map(|r| r.outcome).collect()
     }
+}
+
+fn parse(rest: &str) -> Config {
+    let text = format!("listeners: [{{ address: \"127.0.0.1:0\" }}]\nadmin: off\nthreads: 1\n{rest}");
+    let parsed = Config::parse(&text, "test", &|_| None);
+    parsed.unwrap_or_else(|p| panic!("{}", p.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))).0
 }
