@@ -4,6 +4,7 @@ use crate::error::ProxyError;
 use crate::framing::HeadLimits;
 use crate::gateway::Core;
 use crate::guard::{Guard, Waiting, Watch};
+use crate::phase::Phase;
 use crate::service;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -38,8 +39,8 @@ pub(crate) async fn serve(core: Rc<Core>, socket: TcpStream, peer: IpAddr) {
         .max_buf_size(limits.max_header_bytes.max(16 * 1024))
         .serve_connection(guard, service);
     let mut stop = core.stop.clone();
-    let mut stopping = *stop.borrow();
-    if stopping {
+    watch.phase.set(*stop.borrow_and_update());
+    if watch.phase.get() >= Phase::Closing {
         std::pin::Pin::new(&mut connection).graceful_shutdown();
     }
     loop {
@@ -47,9 +48,12 @@ pub(crate) async fn serve(core: Rc<Core>, socket: TcpStream, peer: IpAddr) {
         tokio::select! {
             biased;
             _ = std::future::poll_fn(|cx| connection.poll_without_shutdown(cx)) => break,
-            _ = stop.changed(), if !stopping => {
-                stopping = true;
-                std::pin::Pin::new(&mut connection).graceful_shutdown();
+            // Whatever is under way sees the new phase when the connection is polled next, which is at once.
+            _ = stop.changed(), if watch.phase.get() < Phase::Cutting => {
+                watch.phase.set(*stop.borrow_and_update());
+                if watch.phase.get() >= Phase::Closing {
+                    std::pin::Pin::new(&mut connection).graceful_shutdown();
+                }
             }
             () = tokio::time::sleep(wait) => {
                 if is_overdue(&core, &watch) {

@@ -5,6 +5,7 @@ use crate::governor::Governor;
 use crate::jwt::Verifier;
 use crate::listener;
 use crate::live_pool::{LivePool, PROGRESS_EVERY};
+use crate::phase::{LAST_WORDS, Phase};
 use crate::pool::PoolHandle;
 use crate::probe;
 use crate::snapshot::{Current, Snapshot};
@@ -20,7 +21,7 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tidegate_config::{Config, Journal};
+use tidegate_config::{Config, Journal, Shutdown};
 use tidegate_core::rng::Rng;
 use tidegate_telemetry::{JournalError, Sink};
 use tokio::sync::{mpsc, watch};
@@ -47,7 +48,7 @@ pub(crate) struct Core {
     ids: RefCell<Rng>,
     /// Number of the next upstream connection; the high bits are the core's own.
     connections: Cell<u64>,
-    pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) stop: watch::Receiver<Phase>,
     /// Held by every open connection; the gateway waits until all are gone.
     pub(crate) alive: mpsc::Sender<()>,
 }
@@ -147,7 +148,7 @@ pub struct Gateway {
     journal: Option<Journal>,
     seed: u64,
     newcomers: mpsc::UnboundedSender<Newcomer>,
-    stop: watch::Sender<bool>,
+    stop: watch::Sender<Phase>,
     alive: Option<mpsc::Receiver<()>>,
     threads: Vec<std::thread::JoinHandle<()>>,
 }
@@ -200,7 +201,7 @@ impl Gateway {
             let _ = newcomers.send(Newcomer::Verifier(Arc::downgrade(verifier)));
         }
         drop(snapshot);
-        let (stop, stopped) = watch::channel(false);
+        let (stop, stopped) = watch::channel(Phase::Serving);
         let (alive, all_gone) = mpsc::channel(1);
         let mut handles = Vec::new();
         for (k, bound) in bound.into_iter().enumerate() {
@@ -284,11 +285,28 @@ impl Gateway {
         generation
     }
 
-    /// Stops accepting, lets open requests end for at most `drain`, and stops. True if all ended in time.
-    pub async fn stop(mut self, drain: Duration) -> bool {
-        let _ = self.stop.send(true);
+    /// [`Gateway::drain`] that closes connections without a request at once and waits for at most `drain`.
+    pub async fn stop(self, drain: Duration) -> bool {
+        self.drain(&Shutdown { delay: Duration::ZERO, drain_timeout: drain, keep_alive: Duration::ZERO }).await
+    }
+
+    /// Stops accepting, lets open requests end, and stops. True if all ended in time; else streams were ended with an error event and
+    /// requests that waited were refused. `shutdown.delay` is the caller's.
+    pub async fn drain(mut self, shutdown: &Shutdown) -> bool {
         let Some(mut alive) = self.alive.take() else { return true };
-        let ended = tokio::time::timeout(drain, alive.recv()).await.is_ok();
+        let keep_alive = shutdown.keep_alive.min(shutdown.drain_timeout);
+        let mut ended = false;
+        for (phase, wait) in [
+            (Phase::Draining, keep_alive),
+            (Phase::Closing, shutdown.drain_timeout - keep_alive),
+            (Phase::Cutting, LAST_WORDS),
+        ] {
+            ended = phase < Phase::Cutting;
+            let _ = self.stop.send(phase);
+            if (phase, wait) != (Phase::Draining, Duration::ZERO) && is_over(&mut alive, wait).await {
+                break;
+            }
+        }
         // Threads that still have connections are waiting for this end of the channel.
         drop(alive);
         for thread in self.threads.drain(..) {
@@ -298,6 +316,11 @@ impl Gateway {
         self.pools().iter().for_each(|p| p.with(|pool, _| pool.stop_recording()));
         ended
     }
+}
+
+/// Whether all connections ended within `wait`.
+async fn is_over(alive: &mut mpsc::Receiver<()>, wait: Duration) -> bool {
+    tokio::time::timeout(wait, alive.recv()).await.is_ok()
 }
 
 fn bind_all(config: &Config, threads: usize) -> Result<(Vec<SocketAddr>, Vec<Bound>), StartError> {
@@ -334,7 +357,7 @@ fn refuse_shared_port(address: SocketAddr) -> io::Result<()> {
 fn run_core(
     shared: &Arc<Shared>,
     bound: Bound,
-    stop: watch::Receiver<bool>,
+    stop: watch::Receiver<Phase>,
     alive: mpsc::Sender<()>,
     arriving: Option<mpsc::UnboundedReceiver<Newcomer>>,
     k: usize,

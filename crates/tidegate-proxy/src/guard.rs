@@ -5,6 +5,7 @@
 
 use crate::error::ProxyError;
 use crate::framing::{Chunks, Framing, HeadLimits, HeadScan, check_head};
+use crate::phase::Phase;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -43,13 +44,22 @@ pub(crate) struct Watch {
     answered: Cell<u64>,
     refusal: RefCell<Option<ProxyError>>,
     pub(crate) waiting: Cell<Waiting>,
+    /// The gateway's, as far as the connection has heard of it.
+    pub(crate) phase: Cell<Phase>,
     clock: crate::Clock,
 }
 
 impl Watch {
     pub(crate) fn new(clock: crate::Clock) -> Rc<Self> {
-        let waiting = Cell::new(Waiting::Request(clock.now()));
-        Rc::new(Self { heads: Cell::new(0), answered: Cell::new(0), refusal: RefCell::new(None), waiting, clock })
+        let (waiting, phase) = (Cell::new(Waiting::Request(clock.now())), Cell::new(Phase::Serving));
+        Rc::new(Self {
+            heads: Cell::new(0),
+            answered: Cell::new(0),
+            refusal: RefCell::new(None),
+            waiting,
+            phase,
+            clock,
+        })
     }
 
     /// The fault of the `n`-th request of the connection, counted from 1.

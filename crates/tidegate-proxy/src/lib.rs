@@ -23,6 +23,7 @@ mod jwt;
 mod lease;
 mod listener;
 mod live_pool;
+mod phase;
 mod pool;
 mod probe;
 mod relay;

@@ -37,14 +37,20 @@ impl Drop for Counted {
     }
 }
 
-/// Accepts until the gateway stops.
+/// Accepts until the gateway stops. Connections that were made before and only wait to be accepted are taken still: closing the socket would
+/// reset them.
 pub(crate) async fn accept(core: Rc<Core>, listener: TcpListener, open: Arc<AtomicUsize>) {
     let mut stop = core.stop.clone();
+    let mut stopping = false;
     loop {
         let accepted = tokio::select! {
             biased;
-            _ = stop.wait_for(|stop| *stop) => return,
             accepted = listener.accept() => accepted,
+            () = std::future::ready(()), if stopping => return,
+            _ = stop.wait_for(|phase| phase.is_stopping()), if !stopping => {
+                stopping = true;
+                continue;
+            }
         };
         match accepted {
             Ok((socket, peer)) => {

@@ -8,11 +8,12 @@ use crate::gateway::Core;
 use crate::governor::{self, Budget, Left, Need};
 use crate::guard::Watch;
 use crate::headers::{forwarded_for, is_event_stream, strip_hop_by_hop};
+use crate::phase::Phase;
 use crate::relay::{Download, End, Relay};
 use crate::snapshot::Snapshot;
 use crate::sniff::{self, Fields, Sniffed};
 use crate::{client_key, explained};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue, RETRY_AFTER};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, Uri};
 use hyper::body::Incoming;
@@ -20,6 +21,7 @@ use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use tidegate_core::explain::Explain;
 use tidegate_core::outcome::Verdict;
 use tidegate_core::time::Instant;
@@ -86,7 +88,10 @@ pub(crate) async fn serve(
     let mut way = Way::default();
     let result = match watch.refusal_of(n) {
         Some(fault) => Err(fault),
-        None => answer(&core, &snapshot, request, peer, &mut open, &mut way, explain.as_mut()).await,
+        None => {
+            let answer = answer(&core, &snapshot, request, peer, &mut open, &mut way, explain.as_mut());
+            unless_cut(answer, &watch).await
+        }
     };
     open.record().attempts = way.attempts;
     open.record().queued_s = way.queued_s;
@@ -101,12 +106,28 @@ pub(crate) async fn serve(
         headers.insert(EXPLAIN.clone(), explained::header(&explain, &pool));
     }
     headers.insert(REQUEST_ID.clone(), id);
+    if watch.phase.get().is_stopping() {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     if let Ok(reason) = HeaderValue::try_from(way.reason)
         && !reason.is_empty()
     {
         headers.insert(REASON.clone(), reason);
     }
     response
+}
+
+/// What `answer` comes to, or the word that time is up; the connection polls once more when it is.
+async fn unless_cut<T>(answer: impl Future<Output = Result<T, ProxyError>>, watch: &Watch) -> Result<T, ProxyError> {
+    let mut answer = std::pin::pin!(answer);
+    std::future::poll_fn(|cx| {
+        if watch.phase.get() == Phase::Cutting {
+            Poll::Ready(Err(ProxyError::Stopping))
+        } else {
+            answer.as_mut().poll(cx)
+        }
+    })
+    .await
 }
 
 async fn answer(

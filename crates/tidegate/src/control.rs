@@ -6,11 +6,10 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
 
 use crate::rules::Running;
 use tidegate_admin::{Action, Admin, ConfigBook, Subject};
-use tidegate_config::Config;
+use tidegate_config::{Config, Shutdown};
 use tidegate_core::event::Event;
 use tidegate_proxy::{Gateway, PoolHandle};
 use tidegate_signals::{Tell, Watch};
@@ -121,10 +120,12 @@ impl Control {
         }
     }
 
-    /// Stops taking requests, lets open ones end for at most `drain`, then stops everything. True if all ended in time.
-    pub(crate) async fn stop(mut self, drain: Duration) -> bool {
+    /// Says that it is not ready, waits for load balancers to notice, stops taking requests, lets open ones end, then stops everything. True if
+    /// all ended in time.
+    pub(crate) async fn stop(mut self, shutdown: &Shutdown) -> bool {
         self.ready.store(false, Relaxed);
-        let all_ended = self.gateway.stop(drain).await;
+        tokio::time::sleep(shutdown.delay).await;
+        let all_ended = self.gateway.drain(shutdown).await;
         self.rules.stop().await;
         for watch in self.watches.into_values() {
             watch.stop().await;

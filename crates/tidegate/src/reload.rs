@@ -56,8 +56,9 @@ impl Reason {
 /// Reloads one file for one process.
 pub(crate) struct Reloader {
     file: PathBuf,
-    /// What the process was started with.
+    /// What the process was started with, and what is in force.
     started: Config,
+    in_force: Config,
     files: Files,
     book: Arc<Book>,
     asked: mpsc::Receiver<oneshot::Sender<Answer>>,
@@ -79,6 +80,7 @@ impl Reloader {
         Self {
             file: file.to_owned(),
             started: config.clone(),
+            in_force: config.clone(),
             files: Files::of(file, config),
             book: Arc::new(Book { view: Mutex::new(view), ask }),
             asked,
@@ -88,6 +90,11 @@ impl Reloader {
     /// What the admin API is given.
     pub(crate) fn book(&self) -> Arc<dyn ConfigBook> {
         Arc::clone(&self.book) as _
+    }
+
+    /// The config in force, apart from what needs a restart.
+    pub(crate) fn in_force(&self) -> &Config {
+        &self.in_force
     }
 
     /// Waits for a change of the files, or for an operator.
@@ -137,6 +144,7 @@ impl Reloader {
         };
         let generation = control.reload(config).await.map_err(failed)?;
         self.files.follow(&self.file, config);
+        self.in_force = config.clone();
         let needs_restart = config.needs_restart(&self.started);
         tracing::info!(file = %self.file.display(), generation, reason, "a new config is in force");
         if !needs_restart.is_empty() {

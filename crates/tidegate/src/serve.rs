@@ -12,7 +12,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Run the gateway
 ///
-/// Ends on SIGTERM or Ctrl-C: it stops accepting, lets open requests end, and exits 0 if all did within `--drain`.
+/// Ends on SIGTERM or Ctrl-C: `/readyz` says no, it stops accepting and lets open requests end (`shutdown` in the config). What is
+/// left at the end of that time is ended with an error. A second signal ends it at once, with exit code 1. SIGHUP reads the config again.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  tidegate serve -c examples/three-engines.yaml\n  tidegate check -c gateway.yaml && tidegate serve -c gateway.yaml --drain 60"
@@ -42,12 +43,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         writeln!(std::io::stderr(), "{warning}")?;
     }
     let reloader = Reloader::new(&args.config, &config, &warnings, "start");
-    let drain = args.drain.map_or(config.shutdown.drain_timeout, Duration::from_secs);
+    let drain = args.drain.map(Duration::from_secs);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(&config, reloader, drain))
 }
 
-async fn serve(config: &Config, mut reloader: Reloader, drain: Duration) -> anyhow::Result<ExitCode> {
+async fn serve(config: &Config, mut reloader: Reloader, drain: Option<Duration>) -> anyhow::Result<ExitCode> {
     tidegate_telemetry::init_log(&config.log)?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
@@ -71,14 +72,26 @@ async fn serve(config: &Config, mut reloader: Reloader, drain: Duration) -> anyh
         };
         reloader.reload(&mut control, reason).await;
     }
-    writeln!(err, "stopping: open requests have {} s to end; a second signal cuts them off", drain.as_secs())?;
+    let mut shutdown = reloader.in_force().shutdown;
+    shutdown.drain_timeout = drain.unwrap_or(shutdown.drain_timeout);
+    let seconds = (shutdown.delay + shutdown.drain_timeout).as_secs_f64();
+    writeln!(err, "stopping: open requests have {seconds} s to end; a second signal cuts them off")?;
     let all_ended = tokio::select! {
-        all_ended = control.stop(drain) => all_ended,
-        _ = terminate.recv() => false,
-        done = tokio::signal::ctrl_c() => { done?; false }
+        all_ended = control.stop(&shutdown) => all_ended,
+        _ = terminate.recv() => return cut_short(),
+        done = tokio::signal::ctrl_c() => {
+            done?;
+            return cut_short();
+        }
     };
     if !all_ended {
-        writeln!(err, "open requests were cut off")?;
+        writeln!(err, "time was up: open requests were ended with an error")?;
     }
-    Ok(ExitCode::from(u8::from(!all_ended)))
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A second signal wants no more patience, and gets none.
+fn cut_short() -> anyhow::Result<ExitCode> {
+    writeln!(std::io::stderr(), "open requests were cut off")?;
+    Ok(ExitCode::FAILURE)
 }

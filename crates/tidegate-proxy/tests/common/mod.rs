@@ -19,6 +19,16 @@ impl Sink for Records {
     }
 }
 
+impl Records {
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    pub(crate) fn outcomes(&self) -> Vec<&'static str> {
+        self.0.lock().iter().map(|r| r.outcome).collect()
+    }
+}
+
 /// A running gateway and what it recorded.
 pub(crate) struct Running {
     pub(crate) gateway: Gateway,
@@ -56,7 +66,7 @@ impl Running {
     }
 
     pub(crate) fn outcomes(&self) -> Vec<&'static str> {
-        self.records.0.lock().iter().map(|r| r.outcome).collect()
+        self.records.outcomes()
     }
 }
 
