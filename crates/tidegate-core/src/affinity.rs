@@ -83,6 +83,11 @@ impl Affinity {
         }
     }
 
+    /// Every key and its endpoint.
+    pub fn bound(&self) -> impl Iterator<Item = (u64, EndpointId)> {
+        self.entries.iter().map(|e| (e.key, e.endpoint))
+    }
+
     /// Takes new settings. Keys beyond a smaller bound go, in no order that means anything.
     pub fn set(&mut self, cfg: AffinityConfig) {
         self.cfg = cfg;

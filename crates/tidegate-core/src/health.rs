@@ -29,6 +29,11 @@ impl Health {
         (self.verdict, self.against) = (Some(true), 0);
     }
 
+    /// Goes on from a verdict that another process came to.
+    pub fn assume(&mut self, verdict: Option<bool>) {
+        (self.verdict, self.against) = (verdict, 0);
+    }
+
     /// The verdict, `None` before the first check.
     pub fn verdict(&self) -> Option<bool> {
         self.verdict

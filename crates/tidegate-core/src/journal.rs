@@ -10,6 +10,7 @@ use crate::pool::config::{EndpointConfig, PoolConfig};
 use crate::pool::{Decision, Shed};
 use crate::queue::WaiterId;
 use crate::request::Request;
+use crate::saved::SavedPool;
 use crate::time::Instant;
 
 /// One input of a pool; for an admission, with the decision taken.
@@ -21,6 +22,8 @@ pub enum Entry<'a> {
     Changed(EndpointId, &'a EndpointConfig),
     /// The pool got new settings, and whether its endpoints are health-checked from now on.
     Reconfigured(&'a PoolConfig, bool),
+    /// The pool took over what another process knew.
+    Restored(&'a SavedPool),
     /// An endpoint was taken out for good.
     Removed(EndpointId),
     /// Something happened.

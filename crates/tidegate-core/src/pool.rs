@@ -11,6 +11,7 @@ mod gates;
 mod in_flight;
 mod members;
 mod reconfigure;
+mod saving;
 mod tenant_places;
 mod told;
 mod waiting;

@@ -270,6 +270,29 @@ impl Picker for Adaptive {
         true
     }
 
+    fn learned(&self, id: Option<EndpointId>) -> Vec<f64> {
+        match id {
+            None => self.pool.parts().to_vec(),
+            Some(id) => self
+                .known
+                .get(id)
+                .map(|k| k.speed.parts().into_iter().chain(k.pace.parts()).collect())
+                .unwrap_or_default(),
+        }
+    }
+
+    fn relearn(&mut self, id: Option<EndpointId>, numbers: &[f64]) {
+        match (id, numbers) {
+            (None, &[xx, xy, tau, tau0]) => self.pool = PoolSpeed::of([xx, xy, tau, tau0]),
+            (Some(id), &[xx, xy, at, tau, tau0, n, paced_at]) => {
+                let known = self.known.at(id);
+                (known.speed, known.pace) = (Speed::of([xx, xy, at]), Pace::of([tau, tau0, n, paced_at]));
+                known.unproven = false;
+            }
+            _ => {}
+        }
+    }
+
     fn on_event(&mut self, now: Instant, id: EndpointId, event: &EndpointEvent<'_>, endpoints: &Endpoints) {
         if let Some(by_load) = &mut self.by_load {
             by_load.on_event(id, event, endpoints);

@@ -8,10 +8,12 @@ pub mod config;
 mod levels;
 mod rate_rule;
 mod reservation;
+mod saving;
 mod shares_rule;
 
 pub use levels::{Headroom, Level};
 pub use reservation::{Limited, Reservation};
+pub use saving::Charge;
 
 use crate::limit::concurrency::{Concurrency, Refused};
 use crate::limit::gradient::Gradient;

@@ -9,6 +9,7 @@ use tidegate_core::id::{EndpointId, ProbeId, RequestKey};
 use tidegate_core::journal::{Decided, Entry};
 use tidegate_core::load::LoadReport;
 use tidegate_core::outcome::{Failure, Outcome, Verdict};
+use tidegate_core::saved::SavedPool;
 use tidegate_core::time::Instant;
 
 /// A time in nanoseconds of the pool's clock, and an input.
@@ -41,6 +42,7 @@ pub(super) enum Input<'a> {
     },
     /// New settings, written as in the first line; the seed counts for nothing.
     Reconfigured(Box<Settings>),
+    Restored(Box<SavedPool>),
     Removed(u32),
     FirstByte((u32, u32)),
     Connected((u32, u32), u64),
@@ -141,6 +143,7 @@ impl<'a> Input<'a> {
                 adaptive: cfg.adaptive.map(Adaptive::of),
             },
             Entry::Reconfigured(cfg, checked) => Self::Reconfigured(Box::new(Settings::of("", cfg, checked, 0))),
+            Entry::Restored(saved) => Self::Restored(Box::new((*saved).clone())),
             Entry::Removed(id) => Self::Removed(id.0),
             Entry::Event(event) => Self::event(event),
             Entry::Deadline => Self::Deadline(()),

@@ -164,6 +164,7 @@ impl Again {
                 self.pool.change(now, EndpointId(endpoint), EndpointConfig { name, weight, max_in_flight, adaptive });
             }
             Input::Reconfigured(settings) => self.pool.reconfigure(now, settings.core()?, settings.checked),
+            Input::Restored(saved) => self.pool.restore(now, &saved),
             Input::Removed(endpoint) => self.pool.remove(now, EndpointId(endpoint)),
             Input::Deadline(()) => self.pool.on_deadline(now),
             Input::Settled { key, verdict, tokens } => {
