@@ -79,6 +79,8 @@ pub struct Subject {
 #[must_use = "dropping it stops the server"]
 pub struct Admin {
     shared: Arc<Shared>,
+    /// A duplicate of its socket, for the process that takes over.
+    socket: std::net::TcpListener,
     address: SocketAddr,
     tasks: JoinSet<()>,
 }
@@ -122,9 +124,24 @@ impl Admin {
     ///
     /// # Errors
     /// If the address cannot be listened on.
-    pub async fn start(settings: &tidegate_config::Admin, subject: Subject) -> Result<Self, StartError> {
+    pub fn start(settings: &tidegate_config::Admin, subject: Subject) -> Result<Self, StartError> {
         let wrong = |error| StartError { address: settings.address, error };
-        let listener = TcpListener::bind(settings.address).await.map_err(wrong)?;
+        let socket = std::net::TcpListener::bind(settings.address).map_err(wrong)?;
+        Self::start_on(socket, settings, subject)
+    }
+
+    /// [`Admin::start`] on a socket that is bound already.
+    ///
+    /// # Errors
+    /// If the socket cannot be used.
+    pub fn start_on(
+        socket: std::net::TcpListener,
+        settings: &tidegate_config::Admin,
+        subject: Subject,
+    ) -> Result<Self, StartError> {
+        let wrong = |error| StartError { address: settings.address, error };
+        socket.set_nonblocking(true).map_err(wrong)?;
+        let listener = socket.try_clone().and_then(TcpListener::from_std).map_err(wrong)?;
         let address = listener.local_addr().map_err(wrong)?;
         let shared = Arc::new(Shared {
             address,
@@ -141,7 +158,12 @@ impl Admin {
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, Arc::clone(&shared)));
-        Ok(Self { shared, address, tasks })
+        Ok(Self { shared, socket, address, tasks })
+    }
+
+    /// Its listening socket.
+    pub fn socket(&self) -> &std::net::TcpListener {
+        &self.socket
     }
 
     /// Another token, or none, from the next request on.

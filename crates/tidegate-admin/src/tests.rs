@@ -57,7 +57,7 @@ impl Server {
             ready,
             actions,
         };
-        let admin = Admin::start(&settings, subject).await;
+        let admin = Admin::start(&settings, subject);
         Self { admin: admin.unwrap(), gateway, telemetry, is_ready }
     }
 
@@ -466,7 +466,7 @@ async fn a_port_in_use_names_the_address_and_the_remedy() {
         ready: Arc::new(|| true),
         actions: Vec::new(),
     };
-    let error = Admin::start(&taken, subject).await.unwrap_err().to_string();
+    let error = Admin::start(&taken, subject).unwrap_err().to_string();
     assert!(error.contains(&taken.address.to_string()) && error.contains("choose another"), "{error}");
 }
 

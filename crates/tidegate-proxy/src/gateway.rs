@@ -1,7 +1,9 @@
 //! The running gateway: what all cores share, what each core owns, starting and stopping.
 
+use crate::bound::{Bound, bind_all, duplicate};
 use crate::clock::Clock;
 use crate::governor::Governor;
+use crate::inherit::{Inherited, LateUse, Saved};
 use crate::jwt::Verifier;
 use crate::listener;
 use crate::live_pool::{LivePool, PROGRESS_EVERY};
@@ -9,16 +11,15 @@ use crate::phase::{LAST_WORDS, Phase};
 use crate::pool::PoolHandle;
 use crate::probe;
 use crate::snapshot::{Current, Snapshot};
+use crate::start_error::StartError;
 use crate::tenant::Directory;
 use crate::token_counts::TokenCounts;
 use crate::upstream::Idle;
 use http::HeaderValue;
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, Hasher};
-use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tidegate_config::{Config, Journal, Shutdown};
@@ -102,48 +103,12 @@ impl Newcomer {
     }
 }
 
-/// Why a gateway did not start.
-#[derive(Debug)]
-pub enum StartError {
-    /// An address cannot be listened on.
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why not.
-        error: io::Error,
-    },
-    /// The journal of a pool cannot be written.
-    Journal(JournalError),
-    /// A thread or its runtime could not be made.
-    Thread(io::Error),
-}
-
-impl std::fmt::Display for StartError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Listen { address, error } => {
-                write!(f, "cannot listen on {address}: {error}")?;
-                match error.kind() {
-                    io::ErrorKind::AddrInUse => {
-                        write!(f, " (another process has port {}; choose another in `listeners`)", address.port())
-                    }
-                    io::ErrorKind::PermissionDenied => f.write_str(" (ports below 1024 need the right to bind them)"),
-                    io::ErrorKind::AddrNotAvailable => f.write_str(" (no interface of this machine has that address)"),
-                    _ => Ok(()),
-                }
-            }
-            Self::Journal(error) => write!(f, "{error} (see `journal.folder`)"),
-            Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
-
 /// A running gateway.
 #[derive(Debug)]
 pub struct Gateway {
     addresses: Vec<SocketAddr>,
+    /// Duplicates of its listening sockets, for the process that takes over.
+    sockets: Vec<(SocketAddr, std::net::TcpListener)>,
     shared: Arc<Shared>,
     journal: Option<Journal>,
     seed: u64,
@@ -162,27 +127,38 @@ pub struct Prepared {
     lives: Vec<(Arc<LivePool>, bool)>,
 }
 
-struct Bound {
-    sockets: Vec<std::net::TcpListener>,
-    open: Vec<Arc<AtomicUsize>>,
-}
-
 impl Gateway {
     /// Binds every listener and starts one thread per core.
     ///
     /// # Errors
     /// If an address cannot be listened on, or a thread cannot be started.
     pub fn start(config: &Config, sink: Arc<dyn Sink>) -> Result<Self, StartError> {
+        Self::start_from(config, sink, Inherited::default())
+    }
+
+    /// [`Gateway::start`] with sockets that are bound already, and from what another process knew.
+    ///
+    /// # Errors
+    /// If an address cannot be listened on, or a thread cannot be started.
+    pub fn start_from(config: &Config, sink: Arc<dyn Sink>, mut inherited: Inherited) -> Result<Self, StartError> {
         // First: a second gateway on the same addresses must end here, before it touches the journals of the one that runs.
         let threads = config.thread_count();
-        let (addresses, bound) = bind_all(config, threads)?;
-        let clock = Clock::start();
+        let (addresses, bound) = bind_all(config, threads, &mut inherited)?;
+        let sockets = duplicate(config, &bound)?;
+        let (saved, clock) = match inherited.known {
+            Some((saved, clock)) => (saved, clock),
+            None => (Saved::default(), Clock::start()),
+        };
         let seed = random_seed();
         let mut pools = Vec::with_capacity(config.pools.len());
         for (place, settings) in config.pools.iter().enumerate() {
             let seed = seed.wrapping_add(place as u64);
             let live = LivePool::new(settings, config.journal.as_ref(), clock, seed).map_err(StartError::Journal)?;
-            pools.push(Arc::new(PoolHandle::new(settings, Arc::new(live), true)));
+            let pool = PoolHandle::new(settings, Arc::new(live), true);
+            if let Some((_, known)) = saved.pools.iter().find(|(name, _)| **name == *settings.name) {
+                pool.with(|pool, now| pool.restore(now, known));
+            }
+            pools.push(Arc::new(pool));
         }
         let tenants = Directory::new(config.tenants.as_ref());
         let shared = Arc::new(Shared {
@@ -191,6 +167,7 @@ impl Gateway {
             clock,
             sink,
         });
+        shared.governor.restore(&saved);
         let (newcomers, arriving) = mpsc::unbounded_channel();
         let mut arriving = Some(arriving);
         let snapshot = shared.current.load();
@@ -212,12 +189,31 @@ impl Gateway {
             handles.push(thread.map_err(StartError::Thread)?);
         }
         let journal = config.journal.clone();
-        Ok(Self { addresses, shared, journal, seed, newcomers, stop, alive: Some(all_gone), threads: handles })
+        Ok(Self { addresses, sockets, shared, journal, seed, newcomers, stop, alive: Some(all_gone), threads: handles })
     }
 
     /// Where it listens, in the order of the config; port 0 is replaced by the port taken.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Its listening sockets, each with the address that the config gave it.
+    pub fn sockets(&self) -> &[(SocketAddr, std::net::TcpListener)] {
+        &self.sockets
+    }
+
+    /// What it knows now. From then on `heir` is told what its requests use, so that balances stay true in the process that goes on from
+    /// them, until [`Gateway::keep`]. It goes on serving.
+    pub fn save(&self, heir: mpsc::Sender<LateUse>) -> Saved {
+        let (limits, lengths) = self.shared.governor.save(heir);
+        let save = |p: &Arc<PoolHandle>| (p.name.to_string(), p.with(|pool, now| pool.save(now)));
+        let pools = self.pools().iter().map(save).collect();
+        Saved { at: self.shared.clock.now().as_nanos(), limits, lengths, pools }
+    }
+
+    /// No process goes on from what was saved.
+    pub fn keep(&self) {
+        self.shared.governor.keep();
     }
 
     /// The generation in force.
@@ -294,6 +290,8 @@ impl Gateway {
     /// requests that waited were refused. `shutdown.delay` is the caller's.
     pub async fn drain(mut self, shutdown: &Shutdown) -> bool {
         let Some(mut alive) = self.alive.take() else { return true };
+        // Else clients could still connect, and nobody would answer.
+        self.sockets.clear();
         let keep_alive = shutdown.keep_alive.min(shutdown.drain_timeout);
         let mut ended = false;
         for (phase, wait) in [
@@ -312,6 +310,8 @@ impl Gateway {
         for thread in self.threads.drain(..) {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
+        // The heir was told of the last use.
+        self.keep();
         // What is left of the journals goes to the disk.
         self.pools().iter().for_each(|p| p.with(|pool, _| pool.stop_recording()));
         ended
@@ -321,37 +321,6 @@ impl Gateway {
 /// Whether all connections ended within `wait`.
 async fn is_over(alive: &mut mpsc::Receiver<()>, wait: Duration) -> bool {
     tokio::time::timeout(wait, alive.recv()).await.is_ok()
-}
-
-fn bind_all(config: &Config, threads: usize) -> Result<(Vec<SocketAddr>, Vec<Bound>), StartError> {
-    let mut bound: Vec<Bound> = (0..threads).map(|_| Bound { sockets: Vec::new(), open: Vec::new() }).collect();
-    let mut addresses = Vec::new();
-    for listener in &config.listeners {
-        let wrong = |error| StartError::Listen { address: listener.address, error };
-        refuse_shared_port(listener.address).map_err(wrong)?;
-        let open = Arc::new(AtomicUsize::new(0));
-        let mut address = listener.address;
-        for core in &mut bound {
-            let socket = listener::bind(address).map_err(wrong)?;
-            address = socket.local_addr().map_err(wrong)?;
-            core.sockets.push(socket);
-            core.open.push(Arc::clone(&open));
-        }
-        addresses.push(address);
-    }
-    Ok((addresses, bound))
-}
-
-/// The cores share a port among themselves, and the kernel would let a second gateway of the same user join in unnoticed and take half
-/// of the traffic. A plain bind first finds out.
-fn refuse_shared_port(address: SocketAddr) -> io::Result<()> {
-    if address.port() == 0 {
-        return Ok(());
-    }
-    let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
-    socket.set_reuse_address(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(1)
 }
 
 fn run_core(

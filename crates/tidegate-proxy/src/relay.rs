@@ -3,8 +3,8 @@
 //! The relay drives the upstream connection itself. It settles the lease when the last byte is through, hands the connection back, and
 //! writes the record; dropped before that, the client has left: the connection closes at once, which stops the engine.
 
+use crate::budget::Budget;
 use crate::gateway::Core;
-use crate::governor::Budget;
 use crate::guard::Watch;
 use crate::lease::Lease;
 use crate::phase::{LAST_EVENT, Phase, STOPPING};

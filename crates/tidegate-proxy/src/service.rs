@@ -1,11 +1,12 @@
 //! One request, from its head to the head of its answer.
 
 use crate::asked::Asked;
+use crate::budget::Budget;
 use crate::endpoint_handle::EndpointHandle;
 use crate::error::ProxyError;
 use crate::exchange::{Answer, Way, exchange};
 use crate::gateway::Core;
-use crate::governor::{self, Budget, Left, Need};
+use crate::governor::{self, Left, Need};
 use crate::guard::Watch;
 use crate::headers::{forwarded_for, is_event_stream, strip_hop_by_hop};
 use crate::phase::Phase;

@@ -3,7 +3,7 @@
 //! Signals and admin run on the caller's runtime, the data plane on threads of its own: a saturated data plane cannot starve its probes.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -11,9 +11,23 @@ use crate::rules::Running;
 use tidegate_admin::{Action, Admin, ConfigBook, Subject};
 use tidegate_config::{Config, Shutdown};
 use tidegate_core::event::Event;
-use tidegate_proxy::{Gateway, PoolHandle};
+use tidegate_proxy::{Gateway, Governor, Inherited, LateUse, PoolHandle, Saved};
 use tidegate_signals::{Tell, Watch};
 use tidegate_telemetry::{JournalError, Telemetry};
+use tokio::sync::mpsc;
+
+/// Uses that may lie untold to the process that took over; beyond them it is told no more.
+const MAX_TOLD: usize = 1 << 16;
+
+/// What another process needs to go on from here.
+#[derive(Debug)]
+pub(crate) struct Offered {
+    /// Whether it is the admin API's, its address in the config, and the socket.
+    pub(crate) sockets: Vec<(bool, SocketAddr, TcpListener)>,
+    pub(crate) saved: Saved,
+    /// The system's monotonic clock when it was saved.
+    pub(crate) monotonic_ns: u64,
+}
 
 /// A running gateway with everything around it.
 pub(crate) struct Control {
@@ -31,13 +45,26 @@ impl Control {
     ///
     /// # Errors
     /// If an address cannot be listened on.
-    pub(crate) async fn start(
+    pub(crate) fn start(
         config: &Config,
         actions: Vec<Action>,
         book: Option<Arc<dyn ConfigBook>>,
     ) -> anyhow::Result<Self> {
+        Self::start_from(config, actions, book, (Inherited::default(), None))
+    }
+
+    /// [`Control::start`] from what was handed over: sockets, the one of the admin API, and what was known.
+    ///
+    /// # Errors
+    /// If an address cannot be listened on.
+    pub(crate) fn start_from(
+        config: &Config,
+        actions: Vec<Action>,
+        book: Option<Arc<dyn ConfigBook>>,
+        (inherited, admin_socket): (Inherited, Option<TcpListener>),
+    ) -> anyhow::Result<Self> {
         let telemetry = Arc::new(Telemetry::new(config));
-        let gateway = Gateway::start(config, Arc::clone(&telemetry) as _)?;
+        let gateway = Gateway::start_from(config, Arc::clone(&telemetry) as _, inherited)?;
         let ready = Arc::new(AtomicBool::new(true));
         let rules = Running::start(config, &gateway, &telemetry);
         let is_ready = Arc::clone(&ready);
@@ -52,7 +79,14 @@ impl Control {
                     ready: Arc::new(move || is_ready.load(Relaxed)),
                     actions,
                 };
-                Some(Admin::start(settings, subject).await?)
+                // One for another address was for another config.
+                let fits = |s: &TcpListener| {
+                    settings.address.port() == 0 || s.local_addr().is_ok_and(|a| a == settings.address)
+                };
+                Some(match admin_socket.filter(fits) {
+                    Some(socket) => Admin::start_on(socket, settings, subject)?,
+                    None => Admin::start(settings, subject)?,
+                })
             }
             None => None,
         };
@@ -74,6 +108,40 @@ impl Control {
     /// What is counted.
     pub(crate) fn telemetry(&self) -> &Telemetry {
         &self.telemetry
+    }
+
+    /// The limits of the process.
+    pub(crate) fn governor(&self) -> &Arc<Governor> {
+        self.gateway.governor()
+    }
+
+    /// Everything another process needs to go on from here, and what this one uses from now on. It goes on serving.
+    ///
+    /// # Errors
+    /// If a socket cannot be duplicated.
+    pub(crate) fn offer(&self) -> std::io::Result<(Offered, mpsc::Receiver<LateUse>)> {
+        let mut sockets = Vec::new();
+        for (address, socket) in self.gateway.sockets() {
+            sockets.push((false, *address, socket.try_clone()?));
+        }
+        if let Some(admin) = &self.admin {
+            sockets.push((true, admin.address(), admin.socket().try_clone()?));
+        }
+        let (heir, told) = mpsc::channel(MAX_TOLD);
+        let saved = self.gateway.save(heir);
+        Ok((Offered { sockets, saved, monotonic_ns: crate::takeover::monotonic_ns() }, told))
+    }
+
+    /// The other process came to nothing.
+    pub(crate) fn keep(&self) {
+        self.gateway.keep();
+    }
+
+    /// Lets go of the admin API: another process answers there.
+    pub(crate) async fn leave_admin(&mut self) {
+        if let Some(admin) = self.admin.take() {
+            admin.stop().await;
+        }
     }
 
     /// Puts another config in force and answers with its generation.

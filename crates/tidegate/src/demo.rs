@@ -99,7 +99,7 @@ fn free(wanted: SocketAddr) -> anyhow::Result<SocketAddr> {
 
 async fn demo(args: &Args, config: &Config, fleet: Arc<Fleet>) -> anyhow::Result<ExitCode> {
     tidegate_telemetry::init_log(&config.log)?;
-    let control = Control::start(config, vec![kill_switch(&fleet)], None).await?;
+    let control = Control::start(config, vec![kill_switch(&fleet)], None)?;
     let url = format!("http://{}", control.addresses()[0]);
     let page = control.admin().map(|a| format!("http://{a}")).unwrap_or_default();
     let mut err = std::io::stderr();
