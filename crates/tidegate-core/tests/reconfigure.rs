@@ -1,4 +1,5 @@
 //! New settings for a pool that runs: what stays, and what follows them.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of a test, which is there to fail")]
 mod driver;
 
 use driver::{FAILED, at, breaker, secs};
@@ -109,11 +110,11 @@ fn what_an_operator_or_a_rule_set_stays_where_the_setting_did_not_change() {
     pool.on_event(at(1.0), Event::MaxInFlight(3));
     pool.on_event(at(1.0), Event::Weight { endpoint: id, weight: 7.0 });
     pool.reconfigure(at(2.0), PoolConfig { max_load: None, ..cfg.clone() }, false);
-    pool.change(at(2.0), id, EndpointConfig { max_in_flight: Some(5), ..EndpointConfig::new("e0") });
+    pool.change(at(2.0), id, &EndpointConfig { max_in_flight: Some(5), ..EndpointConfig::new("e0") });
     assert_eq!((pool.limit(), pool.endpoints().get(id).weight), (Some(3), 7.0));
     assert_eq!(pool.max_in_flight(id), Some(5));
     pool.reconfigure(at(3.0), PoolConfig { max_in_flight: Some(20), ..cfg }, false);
-    pool.change(at(3.0), id, EndpointConfig { weight: 2.0, ..EndpointConfig::new("e0") });
+    pool.change(at(3.0), id, &EndpointConfig { weight: 2.0, ..EndpointConfig::new("e0") });
     assert_eq!((pool.limit(), pool.endpoints().get(id).weight), (Some(20), 2.0));
     assert_eq!(pool.max_in_flight(id), None);
 }

@@ -108,7 +108,7 @@ impl LivePool {
                 let id = match known {
                     Some(place) => {
                         let id = EndpointId(place as u32);
-                        pool.change(now, id, core);
+                        pool.change(now, id, &core);
                         id
                     }
                     None => {

@@ -20,6 +20,7 @@ use http::{HeaderMap, Request, Response, Uri};
 use hyper::body::Incoming;
 use std::cell::RefCell;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -90,7 +91,7 @@ pub(crate) async fn serve(
     let result = match watch.refusal_of(n) {
         Some(fault) => Err(fault),
         None => {
-            let answer = answer(&core, &snapshot, request, peer, &mut open, &mut way, explain.as_mut());
+            let answer = std::pin::pin!(answer(&core, &snapshot, request, peer, &mut open, &mut way, explain.as_mut()));
             unless_cut(answer, &watch).await
         }
     };
@@ -119,16 +120,14 @@ pub(crate) async fn serve(
 }
 
 /// What `answer` comes to, or the word that time is up; the connection polls once more when it is.
-async fn unless_cut<T>(answer: impl Future<Output = Result<T, ProxyError>>, watch: &Watch) -> Result<T, ProxyError> {
-    let mut answer = std::pin::pin!(answer);
-    std::future::poll_fn(|cx| {
-        if watch.phase.get() == Phase::Cutting {
-            Poll::Ready(Err(ProxyError::Stopping))
-        } else {
-            answer.as_mut().poll(cx)
-        }
+fn unless_cut<T>(
+    mut answer: Pin<&mut impl Future<Output = Result<T, ProxyError>>>,
+    watch: &Watch,
+) -> impl Future<Output = Result<T, ProxyError>> {
+    std::future::poll_fn(move |cx| match watch.phase.get() {
+        Phase::Cutting => Poll::Ready(Err(ProxyError::Stopping)),
+        _ => answer.as_mut().poll(cx),
     })
-    .await
 }
 
 async fn answer(

@@ -1,4 +1,5 @@
 //! A reload under traffic: nothing in flight is lost, and what both configs have keeps its state.
+#![allow(clippy::unwrap_used, reason = "helpers of a test, which is there to fail")]
 
 mod common;
 
@@ -78,7 +79,7 @@ async fn an_endpoint_that_is_taken_out_ends_its_streams_gets_no_more_and_loses_i
     let third = Scripted::answering("third", "ok").await;
     t.reload(&pool(&[new.url(), third.url()], ""));
     let names: Vec<String> =
-        vec![ask(&t).await, ask(&t).await].iter().filter_map(|r| r.header("x-name").map(str::to_owned)).collect();
+        [ask(&t).await, ask(&t).await].iter().filter_map(|r| r.header("x-name").map(str::to_owned)).collect();
     assert!(names.contains(&"third".to_owned()), "{names:?}");
     assert_eq!(t.gateway.pools()[0].ids(), [EndpointId(1), EndpointId(0)]);
 }

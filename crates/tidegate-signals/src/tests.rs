@@ -297,12 +297,12 @@ async fn a_reload_stops_what_is_gone_and_asks_nothing_anew_of_what_stays() {
         ids.sort_unstable();
         ids
     };
-    tokio::time::sleep(Duration::from_millis(1)).await;
+    tokio::time::sleep(Duration::from_millis(1)).await; // paused
     assert_eq!(asked(), [0, 1], "the first of each at once");
     watch.keep(&second).await;
     assert_eq!(watch.tasks(), 1, "a is asked no more");
     watch.start_through(&engine, &second, &[EndpointId(1), EndpointId(2)], &tell, &clock, 8);
-    tokio::time::sleep(Duration::from_millis(1)).await;
+    tokio::time::sleep(Duration::from_millis(1)).await; // paused
     assert_eq!(asked(), [2], "only the newcomer at once");
     watch.keep(&pool(&["b", "c"], POLLS)).await;
     assert_eq!(watch.tasks(), 0, "other settings are other tasks");

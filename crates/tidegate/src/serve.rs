@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use crate::control::Control;
 use crate::reload::{self, Reason, Reloader};
-use crate::takeover::{self, Door};
+use crate::takeover::{self, Door, HandedOver};
 use crate::{activation, notify};
 use anyhow::bail;
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use tidegate_config::Config;
+use tidegate_config::{Config, Shutdown};
 use tidegate_proxy::Inherited;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -135,7 +135,20 @@ async fn serve(
     drop(door);
     let mut shutdown = reloader.in_force().shutdown;
     shutdown.drain_timeout = drain.unwrap_or(shutdown.drain_timeout);
-    if let Some(heir) = &handed_over {
+    tokio::select! {
+        code = end(control, shutdown, handed_over) => code,
+        _ = terminate.recv() => cut_short(),
+        done = tokio::signal::ctrl_c() => {
+            done?;
+            cut_short()
+        }
+    }
+}
+
+/// Ends in order: open requests first.
+async fn end(mut control: Control, mut shutdown: Shutdown, heir: Option<HandedOver>) -> anyhow::Result<ExitCode> {
+    let mut err = std::io::stderr();
+    if let Some(heir) = &heir {
         // Whoever connects is served by the heir already.
         shutdown.delay = Duration::ZERO;
         control.leave_admin().await;
@@ -145,15 +158,8 @@ async fn serve(
     }
     let seconds = (shutdown.delay + shutdown.drain_timeout).as_secs_f64();
     writeln!(err, "stopping: open requests have {seconds} s to end; a second signal cuts them off")?;
-    let all_ended = tokio::select! {
-        all_ended = control.stop(&shutdown) => all_ended,
-        _ = terminate.recv() => return cut_short(),
-        done = tokio::signal::ctrl_c() => {
-            done?;
-            return cut_short();
-        }
-    };
-    if let Some(heir) = handed_over {
+    let all_ended = control.stop(&shutdown).await;
+    if let Some(heir) = heir {
         tokio::task::spawn_blocking(move || heir.finish()).await?;
     }
     if !all_ended {

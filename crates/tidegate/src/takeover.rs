@@ -11,6 +11,6 @@ mod door;
 mod heir;
 mod wire;
 
-pub(crate) use door::Door;
+pub(crate) use door::{Door, HandedOver};
 pub(crate) use heir::{ready, take};
 pub(crate) use wire::monotonic_ns;

@@ -264,7 +264,7 @@ impl Picker for Adaptive {
         (self.first_words, self.externality, self.tie) = (fresh.first_words, fresh.externality, fresh.tie);
         (self.memory_s, self.replicas) = (fresh.memory_s, fresh.replicas);
         match (&mut self.by_load, fresh.by_load) {
-            (Some(known), Some(fresh)) => known.reconfigure(fresh),
+            (Some(known), Some(fresh)) => known.reconfigure(&fresh),
             (known, fresh) => *known = fresh,
         }
         true

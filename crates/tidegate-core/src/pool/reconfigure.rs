@@ -50,14 +50,14 @@ impl Pool {
     }
 
     /// Gives the endpoint `id` new settings; its name stays what it is.
-    pub fn change(&mut self, now: Instant, id: EndpointId, cfg: EndpointConfig) {
+    pub fn change(&mut self, now: Instant, id: EndpointId, cfg: &EndpointConfig) {
         if self.members.get(id.index()).is_none_or(|m| m.removed) {
             return;
         }
-        self.record(now, &Entry::Changed(id, &cfg));
+        self.record(now, &Entry::Changed(id, cfg));
         self.let_pass(now);
         let member = &mut self.members[id.index()];
-        let cfg = EndpointConfig { name: member.cfg.name.clone(), ..cfg };
+        let cfg = EndpointConfig { name: member.cfg.name.clone(), ..cfg.clone() };
         let old = core::mem::replace(&mut member.cfg, cfg.clone());
         member.max_in_flight = cfg.max_in_flight;
         if old.adaptive != cfg.adaptive {

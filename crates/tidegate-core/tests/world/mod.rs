@@ -170,7 +170,7 @@ impl World {
             Op::Change { endpoint, weight, max } => {
                 let Some(id) = self.endpoint(endpoint) else { return };
                 let cfg = EndpointConfig { weight, max_in_flight: max, ..EndpointConfig::new("another name") };
-                self.pool.change(self.now, id, cfg);
+                self.pool.change(self.now, id, &cfg);
                 // What is there stays, and there may be as many until it has ended.
                 let there = self.pool.endpoints().get(id).in_flight;
                 self.max[id.index()] = max.map(|m| m.max(there));

@@ -70,7 +70,7 @@ impl Running {
     }
 }
 
-fn parse(rest: &str) -> Config {
+pub(crate) fn parse(rest: &str) -> Config {
     let text = format!("listeners: [{{ address: \"127.0.0.1:0\" }}]\nadmin: off\nthreads: 1\n{rest}");
     let parsed = Config::parse(&text, "test", &|_| None);
     parsed.unwrap_or_else(|p| panic!("{}", p.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))).0

@@ -161,7 +161,7 @@ impl Again {
             }
             Input::Changed { endpoint, weight, max_in_flight, adaptive } => {
                 let (name, adaptive) = (String::new(), adaptive.map(Adaptive::core));
-                self.pool.change(now, EndpointId(endpoint), EndpointConfig { name, weight, max_in_flight, adaptive });
+                self.pool.change(now, EndpointId(endpoint), &EndpointConfig { name, weight, max_in_flight, adaptive });
             }
             Input::Reconfigured(settings) => self.pool.reconfigure(now, settings.core()?, settings.checked),
             Input::Restored(saved) => self.pool.restore(now, &saved),

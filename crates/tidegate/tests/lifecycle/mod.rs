@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tidegate_testkit::PATIENCE;
+use tidegate_testkit::{PATIENCE, wait_until};
 
 /// A folder of its own for one test, removed with it.
 pub(crate) struct Folder(PathBuf);
@@ -116,13 +116,13 @@ impl Process {
 
     /// Waits until it has ended, for as long as `patience`; its exit code.
     pub(crate) fn ends(&mut self, patience: Duration) -> Option<i32> {
-        for _ in 0..patience.as_millis() / 20 {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code();
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        panic!("it does not end");
+        let mut code = None;
+        wait_until("the process has ended", patience, || {
+            let status = self.child.try_wait().unwrap();
+            code = status.and_then(|s| s.code());
+            status.is_some()
+        });
+        code
     }
 
     pub(crate) fn get(&self, path: &str) -> Value {
@@ -149,13 +149,7 @@ impl Process {
 
     /// Waits until the generation is at least `wanted`.
     pub(crate) fn reaches(&self, wanted: u64) {
-        for _ in 0..PATIENCE.as_millis() / 20 {
-            if self.generation() >= wanted {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        panic!("generation {wanted} does not come: {}", self.get("/api/config"));
+        wait_until("the generation comes", Duration::ZERO, || self.generation() >= wanted);
     }
 }
 

@@ -1,11 +1,15 @@
 //! The show: streams run and short requests come while the config changes and processes replace each other.
 
+#![allow(clippy::print_stdout, reason = "a show is there to be seen")]
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tidegate_testkit::{Client, Scripted};
+use tidegate_proxy::Clock;
+
+use tidegate_testkit::{Client, PATIENCE, Scripted, lasts, takes, wait_until};
 
 use super::{Folder, Process};
 
@@ -50,7 +54,7 @@ async fn engine(size: Size) -> Scripted {
             c.send("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n").await;
             for n in 0..size.events {
                 c.send_chunk(&format!("data: {{\"n\":{n}}}\n\n")).await;
-                tokio::time::sleep(size.pace).await;
+                takes(size.pace).await;
             }
             c.send_chunk("data: [DONE]\n\n").await;
             c.send("0\r\n\r\n").await;
@@ -95,7 +99,7 @@ pools:
 async fn stream(address: SocketAddr, size: Size, seen: Arc<Seen>, k: usize) {
     // Spread over the length of a stream, so that some begin and end at any time.
     let length = size.pace * size.events;
-    tokio::time::sleep(length.mul_f64(k as f64 / size.streams as f64 / 4.0)).await;
+    takes(length.mul_f64(k as f64 / size.streams as f64 / 4.0)).await;
     while !seen.stop.load(SeqCst) {
         let mut client = Client::connect(address).await;
         client.post("/v1/chat/completions", "content-type: application/json\r\n", "{\"stream\":true}").await;
@@ -140,7 +144,7 @@ async fn short(address: SocketAddr, seen: Arc<Seen>) {
             if reply.header("connection") == Some("close") {
                 break;
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            takes(Duration::from_millis(50)).await;
         }
     }
 }
@@ -155,7 +159,7 @@ async fn greedy(address: SocketAddr, seen: Arc<Seen>) {
             429 => seen.limited.fetch_add(1, SeqCst),
             _ => seen.failed.fetch_add(1, SeqCst),
         };
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        takes(Duration::from_millis(30)).await;
     }
 }
 
@@ -164,7 +168,7 @@ fn free_port() -> u16 {
 }
 
 /// Runs the show and checks its promises: no stream breaks, no request fails, counters return to zero, no bucket is refilled.
-pub(crate) fn run(name: &str, size: Size) {
+pub(crate) fn run(size: Size) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let engines: Vec<Scripted> = runtime.block_on(async {
         let mut engines = Vec::new();
@@ -173,10 +177,10 @@ pub(crate) fn run(name: &str, size: Size) {
         }
         engines
     });
-    let (folder, ports) = (Folder::new(name), [free_port(), free_port()]);
+    let (folder, ports) = (Folder::new("show"), [free_port(), free_port()]);
     let file = folder.write("gw.yaml", &config(0, &engines, &folder, ports));
     let mut process = Process::start(&file, &[]);
-    let (address, seen, began) = (process.gateway, Arc::new(Seen::default()), Instant::now());
+    let (address, seen, began) = (process.gateway, Arc::new(Seen::default()), Clock::start());
     let mut clients = tokio::task::JoinSet::new();
     for k in 0..size.streams {
         clients.spawn_on(stream(address, size, Arc::clone(&seen), k), runtime.handle());
@@ -186,7 +190,7 @@ pub(crate) fn run(name: &str, size: Size) {
     }
     clients.spawn_on(greedy(address, Arc::clone(&seen)), runtime.handle());
     let length = size.pace * size.events;
-    wait(length.mul_f64(0.5), || seen.running.load(SeqCst) as usize >= size.streams * 9 / 10);
+    wait_until("streams run", length, || seen.running.load(SeqCst) as usize >= size.streams * 9 / 10);
     let mut leaving: Vec<Process> = Vec::new();
     let steps = size.reloads + size.hand_overs;
     let mut generation = 1;
@@ -200,42 +204,36 @@ pub(crate) fn run(name: &str, size: Size) {
             generation = 1;
             println!(
                 "{:6.1} s  hand-over to process {}, {running} streams run",
-                began.elapsed().as_secs_f64(),
+                began.now().as_secs_f64(),
                 process.pid()
             );
         } else {
             folder.write("gw.yaml", &config(step, &engines, &folder, ports));
             generation += 1;
             process.reaches(generation);
-            println!(
-                "{:6.1} s  reload to generation {generation}, {running} streams run",
-                began.elapsed().as_secs_f64()
-            );
+            println!("{:6.1} s  reload to generation {generation}, {running} streams run", began.now().as_secs_f64());
         }
-        std::thread::sleep(length / (2 * steps));
+        // Longer than a stream in all, so that some live through everything and others begin under each config.
+        lasts(length.mul_f64(1.2) / steps);
     }
     seen.stop.store(true, SeqCst);
     runtime.block_on(async { while clients.join_next().await.is_some() {} });
     for mut old in leaving {
-        assert_eq!(
-            old.ends(length + tidegate_testkit::PATIENCE),
-            Some(0),
-            "an old process ends when its last stream does"
-        );
+        assert_eq!(old.ends(length + PATIENCE), Some(0), "an old process ends when its last stream does");
     }
     report(&process, &seen, size, began);
     process.signal("TERM");
-    assert_eq!(process.ends(tidegate_testkit::PATIENCE), Some(0));
+    assert_eq!(process.ends(PATIENCE), Some(0));
 }
 
-fn report(process: &Process, seen: &Seen, size: Size, began: Instant) {
+fn report(process: &Process, seen: &Seen, size: Size, began: Clock) {
     let n = |count: &AtomicU64| count.load(SeqCst);
     println!(
         "{} streams of {} events and {} short requests in {:.0} s over {} reloads and {} hand-overs: {} streams broken, {} requests failed",
         n(&seen.streams),
         size.events,
         n(&seen.short),
-        began.elapsed().as_secs_f64(),
+        began.now().as_secs_f64(),
         size.reloads,
         size.hand_overs,
         n(&seen.broken),
@@ -243,7 +241,7 @@ fn report(process: &Process, seen: &Seen, size: Size, began: Instant) {
     );
     let admitted = n(&seen.admitted);
     // 24 an hour at most.
-    let refilled = began.elapsed().as_secs() * 24 / 3600 + 1;
+    let refilled = (began.now().as_secs_f64() as u64) * 24 / 3600 + 1;
     println!(
         "the tight limit let {admitted} of {} in; it holds {BURST} and got at most {refilled} since",
         admitted + n(&seen.limited)
@@ -251,17 +249,11 @@ fn report(process: &Process, seen: &Seen, size: Size, began: Instant) {
     assert_eq!((n(&seen.broken), n(&seen.failed)), (0, 0));
     assert!(n(&seen.streams) as usize >= size.streams);
     assert!((BURST..=BURST + refilled).contains(&admitted), "{admitted} were let in");
-    wait(tidegate_testkit::PATIENCE, || process.metric("tidegate_pool_in_flight{pool=\"chat\"}") == Some(0.0));
+    wait_until("nothing is in flight", PATIENCE, || {
+        process.metric("tidegate_pool_in_flight{pool=\"chat\"}") == Some(0.0)
+    });
     let limits = process.get("/api/limits");
     let outstanding: u64 = limits["limits"].as_array().unwrap().iter().filter_map(|l| l["outstanding"].as_u64()).sum();
     println!("in flight 0, reservations outstanding {outstanding}");
     assert_eq!(outstanding, 0, "{limits}");
-}
-
-fn wait(patience: Duration, mut done: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < patience + tidegate_testkit::PATIENCE, "it does not come");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }

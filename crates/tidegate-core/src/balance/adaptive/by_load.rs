@@ -155,7 +155,7 @@ impl ByLoad {
     }
 
     /// Takes the parameters of `fresh` and keeps what was learned.
-    pub(super) fn reconfigure(&mut self, fresh: Self) {
+    pub(super) fn reconfigure(&mut self, fresh: &Self) {
         (self.cfg, self.temperature, self.externality) = (fresh.cfg, fresh.temperature, fresh.externality);
     }
 

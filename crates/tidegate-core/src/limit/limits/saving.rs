@@ -5,7 +5,7 @@
 
 use super::rate_rule::Meter;
 use super::{Limits, State};
-use crate::limit::quantity::Ask;
+use crate::limit::quantity::{Ask, Quantity};
 use crate::limit::tree::NodeId;
 use crate::saved::{SavedLimits, SavedRule, SavedShare};
 use crate::time::Instant;
@@ -106,15 +106,13 @@ impl Limits {
 
     /// Another process used `charge` for a request like `ask`.
     pub fn charge(&mut self, now: Instant, ask: &Ask<'_>, charge: &Charge) {
-        let actual = crate::limit::Actual {
-            prompt_tokens: charge.prompt_tokens,
-            output_tokens: charge.output_tokens,
-            cost: charge.cost,
-        };
         for rule in self.rules.iter_mut().filter(|r| r.counts(ask)) {
             let more = match rule.quantity {
-                crate::limit::Quantity::Requests => charge.requests,
-                other => actual.amount(other),
+                Quantity::Requests => charge.requests,
+                Quantity::PromptTokens => charge.prompt_tokens,
+                Quantity::OutputTokens => charge.output_tokens,
+                Quantity::TotalTokens => charge.prompt_tokens + charge.output_tokens,
+                Quantity::Cost => charge.cost,
             };
             match &mut rule.state {
                 State::Rate(r) => {
