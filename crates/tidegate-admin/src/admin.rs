@@ -125,9 +125,16 @@ impl Admin {
     /// # Errors
     /// If the address cannot be listened on.
     pub fn start(settings: &tidegate_config::Admin, subject: Subject) -> Result<Self, StartError> {
+        Self::start_on(Self::bind(settings)?, settings, subject)
+    }
+
+    /// The socket that [`Admin::start_on`] wants.
+    ///
+    /// # Errors
+    /// If the address cannot be listened on.
+    pub fn bind(settings: &tidegate_config::Admin) -> Result<std::net::TcpListener, StartError> {
         let wrong = |error| StartError { address: settings.address, error };
-        let socket = std::net::TcpListener::bind(settings.address).map_err(wrong)?;
-        Self::start_on(socket, settings, subject)
+        std::net::TcpListener::bind(settings.address).map_err(wrong)
     }
 
     /// [`Admin::start`] on a socket that is bound already.

@@ -6,6 +6,7 @@ use crate::hang::Hangs;
 use crate::probe;
 use crate::turn::Turns;
 use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -101,33 +102,29 @@ impl LivePool {
                 pool.reconfigure(now, settings.core(), settings.health.is_some());
             }
             let mut endpoints = (**table).clone();
+            let present = table.iter().enumerate().filter(|(_, e)| !e.is_retired());
+            // What is left of it at the end has to go.
+            let mut known: HashMap<&str, EndpointId> =
+                present.map(|(place, e)| (&*e.url, EndpointId(place as u32))).collect();
             let mut ids = Vec::with_capacity(settings.endpoints.len());
             for (endpoint, core) in settings.endpoints.iter().zip(settings.core_endpoints()) {
-                let url = endpoint.url.to_string();
-                let known = endpoints.iter().position(|e| *e.url == *url && !e.is_retired());
-                let id = match known {
-                    Some(place) => {
-                        let id = EndpointId(place as u32);
-                        pool.change(now, id, &core);
-                        id
-                    }
-                    None => {
-                        let (id, handle) = (pool.add(now, core), Arc::new(EndpointHandle::new(&endpoint.url)));
-                        match endpoints.get_mut(id.index()) {
-                            Some(place) => *place = handle,
-                            None => endpoints.push(handle),
-                        }
-                        id
-                    }
-                };
+                if let Some(id) = known.remove(endpoint.url.to_string().as_str()) {
+                    pool.change(now, id, &core);
+                    ids.push(id);
+                    continue;
+                }
+                let (id, handle) = (pool.add(now, core), Arc::new(EndpointHandle::new(&endpoint.url)));
+                match endpoints.get_mut(id.index()) {
+                    Some(place) => *place = handle,
+                    None => endpoints.push(handle),
+                }
                 ids.push(id);
             }
-            for (place, endpoint) in endpoints.iter().enumerate() {
-                let id = EndpointId(place as u32);
-                if !ids.contains(&id) && !endpoint.is_retired() {
-                    endpoint.retire();
-                    pool.remove(now, id);
-                }
+            let mut gone: Vec<EndpointId> = known.into_values().collect();
+            gone.sort_unstable();
+            for id in gone {
+                endpoints[id.index()].retire();
+                pool.remove(now, id);
             }
             *table = Arc::new(endpoints);
             ids

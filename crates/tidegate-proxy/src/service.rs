@@ -98,7 +98,8 @@ pub(crate) async fn serve(
     open.record().attempts = way.attempts;
     open.record().queued_s = way.queued_s;
     open.record().reason.clone_from(&way.reason);
-    let pool = snapshot.pools.iter().find(|p| p.name == open.record().pool).map(Arc::clone);
+    let wants_pool = explain.is_some();
+    let pool = snapshot.pools.iter().find(|p| wants_pool && p.name == open.record().pool).map(Arc::clone);
     let mut response = match result {
         Ok((answer, budget)) => relay(&core, open, answer, budget),
         Err(error) => refuse(open, &error, way.failed.as_deref()),

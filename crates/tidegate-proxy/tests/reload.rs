@@ -244,3 +244,29 @@ async fn tenants_come_and_go_between_two_requests_of_a_connection() {
     client.get("/", "x-tenant: other\r\n").await;
     assert_eq!(client.reply().await.status, 200);
 }
+
+#[tokio::test]
+async fn a_journal_of_a_run_with_reloads_can_be_replayed() {
+    let folder = std::env::temp_dir().join(format!("tidegate-reloaded-{}", std::process::id()));
+    let [a, b, c] = [
+        Scripted::answering("a", "ok").await,
+        Scripted::answering("b", "ok").await,
+        Scripted::answering("c", "ok").await,
+    ];
+    let journal = |rest: String| format!("journal: {{ folder: '{}' }}\n{rest}", folder.display());
+    let t = Running::from_yaml(&journal(pool(&[a.url(), b.url()], "")));
+    for urls in [[b.url(), c.url()], [c.url(), a.url()]] {
+        for _ in 0..10 {
+            assert_eq!(ask(&t).await.status, 200);
+        }
+        t.reload(&journal(pool(&urls, "queue: {}")).replace("round_robin", "adaptive"));
+    }
+    for _ in 0..10 {
+        assert_eq!(ask(&t).await.status, 200);
+    }
+    assert!(t.gateway.stop(tidegate_testkit::PATIENCE).await);
+    let file = std::fs::File::open(folder.join("p.jsonl")).unwrap();
+    let again = tidegate_telemetry::replay(std::io::BufReader::new(file)).unwrap();
+    assert_eq!((again.decisions, again.mismatch), (30, None));
+    std::fs::remove_dir_all(&folder).unwrap();
+}

@@ -63,13 +63,15 @@ impl Control {
         book: Option<Arc<dyn ConfigBook>>,
         (inherited, admin_socket): (Inherited, Option<TcpListener>),
     ) -> anyhow::Result<Self> {
+        // Before requests are accepted: whoever fails from then on takes some with it.
+        let admin_socket = config.admin.as_ref().map(|settings| admin_socket_of(settings, admin_socket)).transpose()?;
         let telemetry = Arc::new(Telemetry::new(config));
         let gateway = Gateway::start_from(config, Arc::clone(&telemetry) as _, inherited)?;
         let ready = Arc::new(AtomicBool::new(true));
         let rules = Running::start(config, &gateway, &telemetry);
         let is_ready = Arc::clone(&ready);
-        let admin = match &config.admin {
-            Some(settings) => {
+        let admin = match config.admin.as_ref().zip(admin_socket) {
+            Some((settings, socket)) => {
                 let subject = Subject {
                     current: gateway.current().clone(),
                     governor: Some(Arc::clone(gateway.governor())),
@@ -79,14 +81,7 @@ impl Control {
                     ready: Arc::new(move || is_ready.load(Relaxed)),
                     actions,
                 };
-                // One for another address was for another config.
-                let fits = |s: &TcpListener| {
-                    settings.address.port() == 0 || s.local_addr().is_ok_and(|a| a == settings.address)
-                };
-                Some(match admin_socket.filter(fits) {
-                    Some(socket) => Admin::start_on(socket, settings, subject)?,
-                    None => Admin::start(settings, subject)?,
-                })
+                Some(Admin::start_on(socket, settings, subject)?)
             }
             None => None,
         };
@@ -203,6 +198,15 @@ impl Control {
         }
         all_ended
     }
+}
+
+/// The socket that was handed over, if it is for that address; else one of its own.
+fn admin_socket_of(
+    settings: &tidegate_config::Admin,
+    handed: Option<TcpListener>,
+) -> Result<TcpListener, tidegate_admin::StartError> {
+    let fits = |s: &TcpListener| settings.address.port() == 0 || s.local_addr().is_ok_and(|a| a == settings.address);
+    handed.filter(fits).map_or_else(|| Admin::bind(settings), Ok)
 }
 
 /// Tells `pool` what is seen of its endpoints, and counts it.

@@ -135,13 +135,19 @@ async fn serve(
     drop(door);
     let mut shutdown = reloader.in_force().shutdown;
     shutdown.drain_timeout = drain.unwrap_or(shutdown.drain_timeout);
-    tokio::select! {
-        code = end(control, shutdown, handed_over) => code,
-        _ = terminate.recv() => cut_short(),
-        done = tokio::signal::ctrl_c() => {
-            done?;
-            cut_short()
+    // A process that was replaced has not been told to end: a service manager that stops all processes tells it once, too.
+    let mut patience = u8::from(handed_over.is_some());
+    let mut ending = std::pin::pin!(end(control, shutdown, handed_over));
+    loop {
+        tokio::select! {
+            code = &mut ending => return code,
+            _ = terminate.recv() => {}
+            done = tokio::signal::ctrl_c() => done?,
         }
+        if patience == 0 {
+            return cut_short();
+        }
+        patience -= 1;
     }
 }
 

@@ -17,7 +17,7 @@ impl Pool {
         let place = |id: EndpointId| ids.iter().position(|&i| i == id).map(|at| at as u32);
         let keys = self.affinity.iter().flat_map(|a| a.bound()).filter_map(|(key, id)| Some((key, place(id)?)));
         SavedPool {
-            policy: (self.cfg.policy.descriptor().name.into(), self.picker.learned(None)),
+            policy: (self.cfg.policy.descriptor().name.into(), finite(self.picker.learned(None))),
             endpoints: ids.iter().map(|&id| self.save_endpoint(now, id)).collect(),
             keys: keys.collect(),
         }
@@ -78,11 +78,11 @@ impl Pool {
             weight: (member.cfg.weight, self.endpoints.hot[id.index()].weight),
             warms_since: warms.map(|ramp| ramp.since().as_nanos()),
             counts: [stats.dispatched, stats.succeeded, stats.failed, stats.throttled, stats.neutral],
-            response_times: stats.response_times.samples().collect(),
-            first_bytes: stats.first_bytes.samples().collect(),
+            response_times: stats.response_times.samples().filter(|s| s.is_finite()).collect(),
+            first_bytes: stats.first_bytes.samples().filter(|s| s.is_finite()).collect(),
             answered_at: stats.answered_at.as_nanos(),
             breakers: self.classes.iter().map(|c| (c.number(), c.circuits[id.index()].save(now))).collect(),
-            learned: self.picker.learned(Some(id)),
+            learned: finite(self.picker.learned(Some(id))),
         }
     }
 
@@ -118,4 +118,10 @@ impl Pool {
             self.endpoints.hot[id.index()].gate != Gate::Vacant || self.endpoints.hot[id.index()].in_flight == 0
         );
     }
+}
+
+/// Not every form in which numbers are written down has a word for what is none.
+fn finite(mut numbers: Vec<f64>) -> Vec<f64> {
+    numbers.iter_mut().filter(|n| !n.is_finite()).for_each(|n| *n = 0.0);
+    numbers
 }
