@@ -4,19 +4,18 @@
 //! connection closes, which stops the engine.
 
 use crate::asked::Asked;
+use crate::buffers::Piece;
 use crate::endpoint_handle::EndpointHandle;
 use crate::error::ProxyError;
 use crate::gateway::Core;
 use crate::headers::is_event_stream;
+use crate::http1::SendError;
 use crate::lease::Lease;
 use crate::upload::{Upload, UploadError};
 use crate::upstream::Upstream;
-use bytes::Bytes;
 use http::HeaderMap;
 use http::header::RETRY_AFTER;
 use http_body::Frame;
-use hyper::body::Incoming;
-use std::error::Error;
 use std::time::Duration;
 use tidegate_core::outcome::{Failure, Verdict};
 use tokio::time::timeout;
@@ -28,9 +27,9 @@ const LISTEN_AFTER: Duration = Duration::from_millis(200);
 /// An answer that has begun.
 pub(crate) struct Begun {
     pub(crate) upstream: Upstream,
-    pub(crate) response: http::Response<Incoming>,
+    pub(crate) head: http::response::Parts,
     /// The first piece of a stream, which is waited for: only then has the answer begun, and until then it can be had elsewhere.
-    pub(crate) first: Option<Frame<Bytes>>,
+    pub(crate) first: Option<Frame<Piece>>,
     /// What the head says, and the first piece where it has to be asked.
     pub(crate) verdict: Verdict,
 }
@@ -69,21 +68,22 @@ pub(crate) async fn attempt(core: &Core, asked: &Asked, lease: Lease) -> (Lease,
 
 /// Sends, and waits until the answer has begun: for a stream that is its first event, as engines send its head at once.
 async fn begin(core: &Core, asked: &Asked, lease: &Lease) -> Result<Begun, Miss> {
-    let (mut upstream, mut response) = send(core, asked, lease).await?;
-    if !is_well_formed(&response) {
+    let (mut upstream, head) = send(core, asked, lease).await?;
+    if head.status == http::StatusCode::SWITCHING_PROTOCOLS {
+        // Nobody asked for another protocol.
         return Err(Miss::Endpoint(Failure::Malformed));
     }
-    let is_stream = response.status().is_success() && is_event_stream(response.headers());
+    let is_stream = head.status.is_success() && is_event_stream(&head.headers);
     // A bare 503 is a failure, unless the engine says that it is merely full.
-    let asks_body = matches!(response.status().as_u16(), 503 | 529) && !response.headers().contains_key(RETRY_AFTER);
+    let asks_body = matches!(head.status.as_u16(), 503 | 529) && !head.headers.contains_key(RETRY_AFTER);
     let first = if is_stream || asks_body {
-        upstream.first_frame(response.body_mut()).await.map_err(|_| Miss::Endpoint(Failure::Reset))?
+        upstream.first_frame().await.map_err(|_| Miss::Endpoint(Failure::Reset))?
     } else {
         None
     };
     let overloaded = asks_body && first.as_ref().is_some_and(is_overloaded);
-    let verdict = Verdict::of_status(response.status().as_u16(), retry_after(response.headers()), overloaded);
-    Ok(Begun { upstream, response, first, verdict })
+    let verdict = Verdict::of_status(head.status.as_u16(), retry_after(&head.headers), overloaded);
+    Ok(Begun { upstream, head, first, verdict })
 }
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
@@ -91,45 +91,29 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// Whether the first piece of an error's body has the code or word `overloaded`.
-fn is_overloaded(first: &Frame<Bytes>) -> bool {
+fn is_overloaded(first: &Frame<Piece>) -> bool {
     const WORD: &[u8] = b"overloaded";
     first.data_ref().is_some_and(|data| data.windows(WORD.len()).any(|w| w.eq_ignore_ascii_case(WORD)))
 }
 
-/// Whether an answer can be passed on: not a change of protocol that nobody asked for, and coded as we can frame it anew.
-fn is_well_formed(response: &http::Response<Incoming>) -> bool {
-    let codings = response.headers().get_all(http::header::TRANSFER_ENCODING);
-    response.status() != http::StatusCode::SWITCHING_PROTOCOLS
-        && codings.iter().count() <= 1
-        && codings.iter().all(|v| v.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"))
-}
-
-async fn send(core: &Core, asked: &Asked, lease: &Lease) -> Result<(Upstream, http::Response<Incoming>), Miss> {
+async fn send(core: &Core, asked: &Asked, lease: &Lease) -> Result<(Upstream, http::response::Parts), Miss> {
     let (pool, endpoint) = (lease.pool(), lease.endpoint());
     let idle = core.idle.borrow_mut().take(endpoint);
     if let Some(mut upstream) = idle {
         lease.on_connected(upstream.number());
         match upstream.send(request(asked, endpoint)?).await {
-            Ok(response) => return Ok((upstream, response)),
-            Err(error) => {
-                if let Some(miss) = client_fault(&error) {
-                    return Err(miss);
-                }
-                // The endpoint closed an idle connection as we used it: no evidence against it. Once more, on a fresh one.
-                if !asked.is_replayable() {
-                    return Err(Miss::Endpoint(Failure::Reset));
-                }
-            }
+            Ok(head) => return Ok((upstream, head)),
+            // The endpoint closed an idle connection as we used it: no evidence against it. Once more, on a fresh one.
+            Err(SendError::Closed { fresh: true }) if asked.is_replayable() => {}
+            Err(error) => return Err(miss(&error)),
         }
     }
     let number = core.next_connection();
     lease.on_connected(number);
     let connected = Upstream::connect(endpoint, pool.settings().timeouts.connect, number).await;
     let mut upstream = connected.map_err(|_| Miss::Endpoint(Failure::Connect))?;
-    let sent = upstream.send(request(asked, endpoint)?).await;
-    let endpoint_fault = |e: &hyper::Error| if e.is_parse() { Failure::Malformed } else { Failure::Reset };
-    let response = sent.map_err(|e| client_fault(&e).unwrap_or_else(|| Miss::Endpoint(endpoint_fault(&e))))?;
-    Ok((upstream, response))
+    let head = upstream.send(request(asked, endpoint)?).await.map_err(|e| miss(&e))?;
+    Ok((upstream, head))
 }
 
 fn request(asked: &Asked, endpoint: &EndpointHandle) -> Result<http::Request<Upload>, Miss> {
@@ -146,18 +130,19 @@ fn request(asked: &Asked, endpoint: &EndpointHandle) -> Result<http::Request<Upl
     Ok(request)
 }
 
-/// Whether sending failed because of what came from downstream.
-fn client_fault(error: &hyper::Error) -> Option<Miss> {
-    match error.source()?.downcast_ref::<UploadError>()? {
-        UploadError::TooLarge => Some(Miss::Client(ProxyError::BadRequest {
+fn miss(error: &SendError) -> Miss {
+    match error {
+        SendError::Malformed => Miss::Endpoint(Failure::Malformed),
+        SendError::Closed { .. } => Miss::Endpoint(Failure::Reset),
+        SendError::Upload(UploadError::TooLarge) => Miss::Client(ProxyError::BadRequest {
             code: "body_too_large",
             message: "the body is larger than limits.max_body_bytes",
             status: 413,
-        })),
-        UploadError::Broken(_) => Some(Miss::Client(ProxyError::BadRequest {
+        }),
+        SendError::Upload(UploadError::Broken(_)) => Miss::Client(ProxyError::BadRequest {
             code: "bad_body",
             message: "the body broke off or is not framed as announced",
             status: 400,
-        })),
+        }),
     }
 }

@@ -1,5 +1,6 @@
 //! One downstream connection.
 
+use crate::batch::Batched;
 use crate::error::ProxyError;
 use crate::framing::HeadLimits;
 use crate::gateway::Core;
@@ -9,7 +10,6 @@ use crate::service;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use std::cell::Cell;
-use std::convert::Infallible;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -25,13 +25,12 @@ pub(crate) async fn serve(core: Rc<Core>, socket: TcpStream, peer: IpAddr) {
     let limits = core.shared.current.limits();
     let watch = Watch::new(core.shared.clock);
     let head = HeadLimits { bytes: limits.max_header_bytes, headers: limits.max_headers };
-    let guard = Guard::new(socket, head, Rc::clone(&watch));
+    let guard = Guard::new(Batched::new(socket), head, Rc::clone(&watch));
     let served = Rc::new(Cell::new(0u64));
     let service = service_fn(|request| {
         served.set(served.get() + 1);
-        let answer = service::serve(Rc::clone(&core), Rc::clone(&watch), served.get(), peer, request);
         // Boxed: the library wants the future movable to give the socket back at the end.
-        Box::pin(async move { Ok::<_, Infallible>(answer.await) })
+        Box::pin(service::serve(Rc::clone(&core), Rc::clone(&watch), served.get(), peer, request))
     });
     let mut connection = http1::Builder::new()
         .header_read_timeout(None)
@@ -99,11 +98,12 @@ fn head_timeout() -> ProxyError {
 
 /// Closes the socket. After a refusal the client may still be sending, and closing over unread bytes would reset the connection and
 /// take the answer away from it; so a little is read and thrown away first.
-async fn close(mut socket: TcpStream, refused: bool) {
+async fn close(mut socket: Batched, refused: bool) {
     if socket.shutdown().await.is_err() || !refused {
         return;
     }
-    let mut sink = [0u8; 4096];
+    // Not within the future: every connection would carry it from its beginning.
+    let mut sink = vec![0u8; 4096];
     let drain = async {
         let mut left = LINGER_BYTES;
         while left > 0 {

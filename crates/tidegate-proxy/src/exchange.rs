@@ -8,6 +8,7 @@
 
 use crate::asked::Asked;
 use crate::attempt::{Begun, Miss, attempt};
+use crate::buffers::Piece;
 use crate::endpoint_handle::EndpointHandle;
 use crate::error::ProxyError;
 use crate::gateway::Core;
@@ -15,9 +16,7 @@ use crate::lease::Lease;
 use crate::pool::PoolHandle;
 use crate::turn::{Placement, Turn};
 use crate::upstream::Upstream;
-use bytes::Bytes;
 use http_body::Frame;
-use hyper::body::Incoming;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::explain::Explain;
@@ -33,19 +32,17 @@ const SHORTEST_ATTEMPT: Duration = Duration::from_millis(50);
 pub(crate) struct Answer {
     pub(crate) head: http::response::Parts,
     /// The first piece of a stream, which is waited for: only then has the answer begun, and until then it can be had elsewhere.
-    pub(crate) first: Option<Frame<Bytes>>,
+    pub(crate) first: Option<Frame<Piece>>,
     /// What the head says, and the first piece where it has to be asked.
     pub(crate) verdict: Verdict,
-    pub(crate) body: Incoming,
     pub(crate) upstream: Upstream,
     pub(crate) lease: Lease,
 }
 
 impl Answer {
     fn new(lease: Lease, begun: Begun) -> Self {
-        let Begun { upstream, response, first, verdict } = begun;
-        let (head, body) = response.into_parts();
-        Self { head, first, verdict, body, upstream, lease }
+        let Begun { upstream, head, first, verdict } = begun;
+        Self { head, first, verdict, upstream, lease }
     }
 
     /// Whether the engine asks not to be asked again, in the word that OpenAI's clients know.
@@ -164,9 +161,24 @@ async fn hedged(
     } else {
         None
     };
+    match patience {
+        // Boxed: few pools hedge, and every request would carry room for two attempts.
+        Some(patience) => Box::pin(race(core, pool, asked, way, lease, patience)).await,
+        None => attempt(core, asked, lease).await,
+    }
+}
+
+async fn race(
+    core: &Core,
+    pool: &Arc<PoolHandle>,
+    asked: &Asked,
+    way: &mut Way,
+    lease: Lease,
+    patience: Duration,
+) -> (Lease, Result<Begun, Miss>) {
     let id = lease.id();
-    let mut first = Box::pin(attempt(core, asked, lease));
-    let Some(patience) = patience else { return first.await };
+    let first = attempt(core, asked, lease);
+    let mut first = std::pin::pin!(first);
     if let Ok(done) = tokio::time::timeout(patience, &mut first).await {
         return done;
     }

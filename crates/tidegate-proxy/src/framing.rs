@@ -179,6 +179,15 @@ fn is_token(b: u8) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chunks {
     state: ChunkState,
+    lenient: bool,
+}
+
+/// What a chunked body carries.
+pub(crate) enum Carried<'b> {
+    /// The next of its data.
+    Data(&'b [u8]),
+    /// The next byte of a trailer's line; lines end in CR, without their LF.
+    Trailer(u8),
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -198,12 +207,23 @@ enum ChunkState {
 }
 
 impl Chunks {
+    /// As [`Chunks::default`], for answers: some servers pad sizes with blanks.
+    pub(crate) fn lenient() -> Self {
+        Self { lenient: true, ..Self::default() }
+    }
+
     /// Takes from `buf`; returns how many bytes belong to the body, and whether it has ended.
     pub(crate) fn skip(&mut self, buf: &[u8]) -> Result<(usize, bool), Fault> {
+        self.read(buf, |_| {})
+    }
+
+    /// As [`Chunks::skip`], handing on what the framing carries.
+    pub(crate) fn read(&mut self, buf: &[u8], mut on: impl FnMut(Carried<'_>)) -> Result<(usize, bool), Fault> {
         let mut at = 0;
         while at < buf.len() {
             if let ChunkState::Data(left) = self.state {
                 let n = left.min((buf.len() - at) as u64);
+                on(Carried::Data(&buf[at..at + n as usize]));
                 at += n as usize;
                 self.state = if n == left { ChunkState::DataCr } else { ChunkState::Data(left - n) };
                 continue;
@@ -212,6 +232,9 @@ impl Chunks {
             self.state = self
                 .next(buf[at])
                 .ok_or_else(|| bad("bad_chunk", "the chunked body is not framed as RFC 9112 says"))?;
+            if matches!(self.state, ChunkState::Trailer | ChunkState::TrailerLf) {
+                on(Carried::Trailer(buf[at]));
+            }
             at += 1;
             if ended {
                 return Ok((at, true));
@@ -227,6 +250,7 @@ impl Chunks {
             (S::Size(0), b'\r') | (S::Extension(0), b'\r') => S::SizeLf(0),
             (S::Size(n) | S::Extension(n), b'\r') => S::SizeLf(n),
             (S::Size(n), b';') => S::Extension(n),
+            (S::Size(n), b' ' | b'\t') if self.lenient => S::Extension(n),
             (S::Size(n), _) => S::Size(n.checked_mul(16)?.checked_add(u64::from(hex(b)?))?),
             (S::Extension(_), b'\n') => return None,
             (S::Extension(n), _) => S::Extension(n),

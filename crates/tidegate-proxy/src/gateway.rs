@@ -1,5 +1,6 @@
 //! The running gateway: what all cores share, what each core owns, starting and stopping.
 
+use crate::batch;
 use crate::bound::{Bound, bind_all, duplicate};
 use crate::clock::Clock;
 use crate::governor::Governor;
@@ -25,6 +26,7 @@ use std::time::Duration;
 use tidegate_config::{Config, Journal, Shutdown};
 use tidegate_core::rng::Rng;
 use tidegate_telemetry::{JournalError, Sink};
+use tokio::runtime::LocalOptions;
 use tokio::sync::{mpsc, watch};
 
 /// What all cores read.
@@ -332,7 +334,8 @@ fn run_core(
     k: usize,
     seed: u64,
 ) {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default())
+    {
         Ok(runtime) => runtime,
         Err(error) => {
             tracing::error!(%error, "cannot start a core's runtime");
@@ -348,8 +351,8 @@ fn run_core(
         stop,
         alive: alive.clone(),
     });
-    let local = tokio::task::LocalSet::new();
-    local.block_on(&runtime, async move {
+    runtime.block_on(async move {
+        tokio::task::spawn_local(batch::send_at_end_of_turn());
         tokio::task::spawn_local(Rc::clone(&core).tick());
         if let Some(mut arriving) = arriving {
             tokio::task::spawn_local(async move {

@@ -3,6 +3,8 @@
 //! A head is held back until it is complete and found unambiguous. A faulty one is replaced by a plain request that makes the service
 //! answer with the fault, so that the refusal is written in order after earlier answers; nothing behind it is read as HTTP.
 
+use crate::batch::Batched;
+use crate::buffers::with_scratch;
 use crate::error::ProxyError;
 use crate::framing::{Chunks, Framing, HeadLimits, HeadScan, check_head};
 use crate::phase::Phase;
@@ -14,18 +16,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use tidegate_core::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 /// What a refused head is replaced by.
 const REFUSED: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n";
-/// Bytes read at once.
-const READ: usize = 16 * 1024;
-
-thread_local! {
-    /// One read buffer per core: connections keep no buffer of their own while they wait.
-    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ].into_boxed_slice());
-}
-
 /// What a connection is waiting for, for its time-outs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
@@ -97,7 +90,7 @@ enum Mode {
 
 /// A guarded socket.
 pub(crate) struct Guard {
-    socket: TcpStream,
+    socket: Batched,
     limits: HeadLimits,
     watch: Rc<Watch>,
     mode: Mode,
@@ -112,7 +105,7 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(socket: TcpStream, limits: HeadLimits, watch: Rc<Watch>) -> Self {
+    pub(crate) fn new(socket: Batched, limits: HeadLimits, watch: Rc<Watch>) -> Self {
         Self {
             socket,
             limits,
@@ -126,7 +119,7 @@ impl Guard {
         }
     }
 
-    pub(crate) fn into_socket(self) -> TcpStream {
+    pub(crate) fn into_socket(self) -> Batched {
         self.socket
     }
 
@@ -224,9 +217,8 @@ impl Guard {
     }
 
     fn poll_fill(&mut self, cx: &mut Context<'_>, buf: &mut ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        SCRATCH.with(|scratch| {
-            let mut scratch = scratch.borrow_mut();
-            let size = READ.min(buf.remaining());
+        with_scratch(|scratch| {
+            let size = scratch.len().min(buf.remaining());
             loop {
                 let mut read = ReadBuf::new(&mut scratch[..size]);
                 ready!(Pin::new(&mut self.socket).poll_read(cx, &mut read))?;

@@ -6,8 +6,10 @@
 
 mod asked;
 mod attempt;
+mod batch;
 mod bound;
 mod budget;
+mod buffers;
 mod client_key;
 mod clock;
 mod connection;
@@ -21,6 +23,7 @@ mod governor;
 mod guard;
 mod hang;
 mod headers;
+mod http1;
 mod inherit;
 mod jwt;
 mod lease;

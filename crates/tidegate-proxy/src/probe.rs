@@ -49,5 +49,5 @@ async fn passes(endpoint: &EndpointHandle, path: Option<&str>, timeout: Duration
         request.headers_mut().insert(HOST, host);
     }
     request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("tidegate-probe"));
-    upstream.send(request).await.is_ok_and(|response| response.status().is_success())
+    upstream.send(request).await.is_ok_and(|head| head.status.is_success())
 }

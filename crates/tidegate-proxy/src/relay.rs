@@ -4,15 +4,15 @@
 //! writes the record; dropped before that, the client has left: the connection closes at once, which stops the engine.
 
 use crate::budget::Budget;
+use crate::buffers::Piece;
 use crate::gateway::Core;
 use crate::guard::Watch;
+use crate::http1::BodyError;
 use crate::lease::Lease;
 use crate::phase::{LAST_EVENT, Phase, STOPPING};
 use crate::upstream::Upstream;
 use crate::usage::Tail;
-use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
@@ -27,7 +27,7 @@ use tokio::time::Sleep;
 /// What goes downstream.
 pub(crate) enum Download {
     /// Our own words.
-    Own(Option<Bytes>),
+    Own(Option<Piece>),
     /// An endpoint's.
     Relayed(Box<Relay>),
 }
@@ -35,8 +35,7 @@ pub(crate) enum Download {
 /// An answer being relayed.
 pub(crate) struct Relay {
     /// A piece that came before the relay did.
-    first: Option<Frame<Bytes>>,
-    body: Incoming,
+    first: Option<Frame<Piece>>,
     upstream: Option<Upstream>,
     end: Option<End>,
     /// The end of the body, where somebody has to know what it used.
@@ -98,7 +97,7 @@ impl End {
 }
 
 impl Relay {
-    pub(crate) fn new(first: Option<Frame<Bytes>>, body: Incoming, upstream: Upstream, end: End) -> Self {
+    pub(crate) fn new(first: Option<Frame<Piece>>, upstream: Upstream, end: End) -> Self {
         let timeouts = &end.lease.pool().settings().timeouts;
         let (between, total_at) = (timeouts.between_tokens, timeouts.total.map(|t| end.arrived + t));
         let (is_stream, last_frame) = (end.record.stream, end.core.shared.clock.now());
@@ -109,7 +108,6 @@ impl Relay {
             tail,
             failing: None,
             is_cut: false,
-            body,
             upstream: Some(upstream),
             end: Some(end),
             is_stream,
@@ -119,13 +117,13 @@ impl Relay {
             last_frame,
             timer: None,
         };
-        if relay.first.is_none() && relay.body.is_end_stream() {
+        if relay.first.is_none() && relay.has_ended() {
             relay.complete();
         }
         relay
     }
 
-    fn on_frame(&mut self, frame: &Frame<Bytes>) {
+    fn on_frame(&mut self, frame: &Frame<Piece>) {
         let Some(end) = &mut self.end else { return };
         self.last_frame = end.core.shared.clock.now();
         if let Some(data) = frame.data_ref() {
@@ -138,9 +136,14 @@ impl Relay {
             end.record.output_events += 1;
             self.tokens.set(self.tokens.get() + 1);
         }
-        if self.body.is_end_stream() {
+        if self.has_ended() {
             self.complete();
         }
+    }
+
+    /// Whether nothing is to come from the endpoint.
+    fn has_ended(&self) -> bool {
+        self.upstream.as_ref().is_none_or(Upstream::has_ended)
     }
 
     /// The answer is whole: the connection can carry another request.
@@ -170,10 +173,10 @@ impl Relay {
     }
 
     /// The gateway waits no longer. Nobody upstream is to blame; a stream tells its client, and that is written before the end is.
-    fn cut(&mut self, cx: &mut Context<'_>) -> Poll<Frame<Bytes>> {
+    fn cut(&mut self, cx: &mut Context<'_>) -> Poll<Frame<Piece>> {
         let first = !std::mem::replace(&mut self.is_cut, true);
         if first && self.is_stream {
-            return Poll::Ready(Frame::data(Bytes::from_static(LAST_EVENT)));
+            return Poll::Ready(Frame::data(Piece::Shared(bytes::Bytes::from_static(LAST_EVENT))));
         }
         self.fail(Verdict::Cancelled, cx);
         Poll::Pending
@@ -208,7 +211,7 @@ impl Drop for Relay {
 }
 
 impl Relay {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BrokenOff>>> {
         if let Some(verdict) = self.failing.take() {
             return Poll::Ready(Some(Err(self.broken(verdict))));
         }
@@ -219,29 +222,21 @@ impl Relay {
             self.on_frame(&frame);
             return Poll::Ready(Some(Ok(frame)));
         }
-        let mut driven = false;
-        loop {
-            match Pin::new(&mut self.body).poll_frame(cx) {
-                Poll::Ready(Some(Ok(frame))) => {
-                    self.on_frame(&frame);
-                    return Poll::Ready(Some(Ok(frame)));
-                }
-                Poll::Ready(Some(Err(_))) => {
-                    self.fail(Verdict::Failed(Failure::Truncated), cx);
-                    return Poll::Pending;
-                }
-                Poll::Ready(None) => {
-                    self.complete();
-                    return Poll::Ready(None);
-                }
-                Poll::Pending if driven => break,
-                Poll::Pending => {
-                    if let Some(upstream) = &mut self.upstream {
-                        upstream.drive(cx);
-                    }
-                    driven = true;
-                }
+        let Some(upstream) = &mut self.upstream else { return Poll::Ready(None) };
+        match upstream.poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                self.on_frame(&frame);
+                return Poll::Ready(Some(Ok(frame)));
             }
+            Poll::Ready(Some(Err(BodyError))) => {
+                self.fail(Verdict::Failed(Failure::Truncated), cx);
+                return Poll::Pending;
+            }
+            Poll::Ready(None) => {
+                self.complete();
+                return Poll::Ready(None);
+            }
+            Poll::Pending => {}
         }
         if let Poll::Ready(failure) = self.poll_time(cx) {
             self.fail(Verdict::Failed(failure), cx);
@@ -251,10 +246,10 @@ impl Relay {
 }
 
 impl Body for Download {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = BrokenOff;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BrokenOff>>> {
         match &mut *self {
             Self::Own(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
             Self::Relayed(relay) => relay.poll(cx),
@@ -264,7 +259,9 @@ impl Body for Download {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Own(bytes) => bytes.is_none(),
-            Self::Relayed(relay) => relay.first.is_none() && (relay.end.is_none() || relay.body.is_end_stream()),
+            Self::Relayed(relay) => {
+                relay.first.is_none() && (relay.end.is_none() || (relay.failing.is_none() && relay.has_ended()))
+            }
         }
     }
 
@@ -273,7 +270,11 @@ impl Body for Download {
             Self::Own(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
             Self::Relayed(relay) => {
                 let first = relay.first.as_ref().and_then(|f| f.data_ref()).map_or(0, |d| d.len() as u64);
-                relay.body.size_hint().exact().map_or(SizeHint::default(), |n| SizeHint::with_exact(n + first))
+                relay
+                    .upstream
+                    .as_ref()
+                    .map_or(Some(0), Upstream::left)
+                    .map_or(SizeHint::default(), |n| SizeHint::with_exact(n + first))
             }
         }
     }

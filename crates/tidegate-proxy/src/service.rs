@@ -2,6 +2,7 @@
 
 use crate::asked::Asked;
 use crate::budget::Budget;
+use crate::buffers::Piece;
 use crate::endpoint_handle::EndpointHandle;
 use crate::error::ProxyError;
 use crate::exchange::{Answer, Way, exchange};
@@ -19,6 +20,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, Uri};
 use hyper::body::Incoming;
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -77,7 +79,7 @@ pub(crate) async fn serve(
     n: u64,
     peer: IpAddr,
     request: Request<Incoming>,
-) -> Response<Download> {
+) -> Result<Response<Download>, Infallible> {
     let arrived = core.shared.clock.now();
     let snapshot = core.shared.current.load();
     let id = request_id(&core, request.headers());
@@ -117,7 +119,7 @@ pub(crate) async fn serve(
     {
         headers.insert(REASON.clone(), reason);
     }
-    response
+    Ok(response)
 }
 
 /// What `answer` comes to, or the word that time is up; the connection polls once more when it is.
@@ -248,7 +250,7 @@ fn fields_of<'b>(headers: &HeaderMap, body: &'b Sniffed, openai: bool) -> Result
 
 /// Turns an endpoint's answer into ours and hands its body to the relay.
 fn relay(core: &Rc<Core>, mut open: Open, answer: Answer, mut budget: Budget) -> Response<Download> {
-    let Answer { mut head, first, verdict, body, upstream, lease } = answer;
+    let Answer { mut head, first, verdict, upstream, lease } = answer;
     if verdict == Verdict::Success {
         lease.on_first_byte();
     }
@@ -273,7 +275,7 @@ fn relay(core: &Rc<Core>, mut open: Open, answer: Answer, mut budget: Budget) ->
     }
     let watch = Rc::clone(&open.watch);
     let end = End { core: Rc::clone(core), watch, lease, verdict, record, budget, arrived: open.arrived };
-    let relay = Relay::new(first, body, upstream, end);
+    let relay = Relay::new(first, upstream, end);
     let mut response = Response::new(Download::Relayed(Box::new(relay)));
     *response.status_mut() = head.status;
     *response.headers_mut() = head.headers;
@@ -286,7 +288,7 @@ fn refuse(mut open: Open, error: &ProxyError, last: Option<&EndpointHandle>) -> 
         open.record().endpoint = Arc::clone(&endpoint.url);
     }
     open.close(error.status().as_u16(), error.code());
-    let mut response = Response::new(Download::Own(Some(error.body())));
+    let mut response = Response::new(Download::Own(Some(Piece::Shared(error.body()))));
     *response.status_mut() = error.status();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

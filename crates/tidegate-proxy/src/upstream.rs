@@ -1,22 +1,18 @@
 //! Connections to endpoints: kept per core and endpoint, last used first, and driven by whoever uses them.
 //!
-//! The HTTP library's connection future is not spawned: it is polled from the task that waits for the answer or relays it, which saves
-//! a wake-up and a hop per event. An idle connection is polled by nobody, so on the way out of the pool it is polled once to see
-//! whether the endpoint has closed it.
+//! An idle connection is polled by nobody, so on the way out of the pool it is looked at once to see whether the endpoint has closed it.
 
+use crate::batch::Batched;
+use crate::buffers::Piece;
 use crate::endpoint_handle::EndpointHandle;
+use crate::http1::{BodyError, Client, SendError};
 use crate::upload::Upload;
-use bytes::Bytes;
-use http_body::{Body, Frame};
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, Connection, SendRequest};
-use hyper_util::rt::TokioIo;
+use http_body::Frame;
 use std::collections::HashMap;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tidegate_config::Connections;
 use tidegate_core::time::Instant;
@@ -24,8 +20,7 @@ use tokio::net::TcpStream;
 
 /// A connection to one endpoint.
 pub(crate) struct Upstream {
-    sender: SendRequest<Upload>,
-    connection: Option<Connection<TokioIo<TcpStream>, Upload>>,
+    client: Client<Batched>,
     number: u64,
 }
 
@@ -41,12 +36,7 @@ impl Upstream {
         let socket =
             tokio::time::timeout(timeout, open).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         socket.set_nodelay(true)?;
-        let (sender, connection) = http1::Builder::new()
-            .preserve_header_case(false)
-            .handshake(TokioIo::new(socket))
-            .await
-            .map_err(io::Error::other)?;
-        Ok(Self { sender, connection: Some(connection), number })
+        Ok(Self { client: Client::new(Batched::new(socket)), number })
     }
 
     /// What the pool knows it as.
@@ -54,48 +44,34 @@ impl Upstream {
         self.number
     }
 
-    /// Sends a request and waits for the head of its answer, driving the connection meanwhile.
-    pub(crate) async fn send(&mut self, request: http::Request<Upload>) -> hyper::Result<http::Response<Incoming>> {
-        let mut answer = std::pin::pin!(self.sender.send_request(request));
-        let connection = &mut self.connection;
-        poll_fn(|cx| {
-            drive(connection, cx);
-            answer.as_mut().poll(cx)
-        })
-        .await
+    /// Sends a request and waits for the head of its answer.
+    pub(crate) async fn send(&mut self, request: http::Request<Upload>) -> Result<http::response::Parts, SendError> {
+        self.client.send(request).await
     }
 
-    /// Waits for the first piece of a body, driving the connection meanwhile; `None` if the body is empty.
-    pub(crate) async fn first_frame(&mut self, body: &mut Incoming) -> hyper::Result<Option<Frame<Bytes>>> {
-        poll_fn(|cx| {
-            if let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) {
-                return Poll::Ready(frame.transpose());
-            }
-            drive(&mut self.connection, cx);
-            Pin::new(&mut *body).poll_frame(cx).map(Option::transpose)
-        })
-        .await
+    /// The next piece of the answer's body; `None` at its end.
+    pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
+        self.client.poll_frame(cx)
     }
 
-    /// Moves bytes in both directions as far as they go.
-    pub(crate) fn drive(&mut self, cx: &mut Context<'_>) {
-        drive(&mut self.connection, cx);
+    /// Waits for the first piece of the answer's body; `None` if it is empty.
+    pub(crate) async fn first_frame(&mut self) -> Result<Option<Frame<Piece>>, BodyError> {
+        poll_fn(|cx| self.poll_frame(cx)).await.transpose()
+    }
+
+    /// Whether all of the answer was handed on.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.client.has_ended()
+    }
+
+    /// Bytes of the answer's body still to come, where that is known.
+    pub(crate) fn left(&self) -> Option<u64> {
+        self.client.left()
     }
 
     /// Whether another request can be sent on it now.
     fn is_ready(&mut self) -> bool {
-        let mut cx = Context::from_waker(Waker::noop());
-        drive(&mut self.connection, &mut cx);
-        self.connection.is_some() && self.sender.is_ready()
-    }
-}
-
-fn drive(connection: &mut Option<Connection<TokioIo<TcpStream>, Upload>>, cx: &mut Context<'_>) {
-    if let Some(live) = connection
-        && let Poll::Ready(_) = Pin::new(live).poll(cx)
-    {
-        // How it ended reaches the request through its own channel.
-        *connection = None;
+        self.client.is_ready()
     }
 }
 
@@ -112,7 +88,6 @@ struct Kept {
     timeout: Duration,
     idle: Vec<(Upstream, Instant)>,
 }
-
 impl Idle {
     /// The connection used last, if one is alive.
     pub(crate) fn take(&mut self, endpoint: &EndpointHandle) -> Option<Upstream> {
