@@ -68,7 +68,7 @@ pub enum CertificateField {
 }
 
 /// How signed tokens are checked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Jwt {
     /// Where the public keys are.
     pub keys: KeySet,

@@ -5,20 +5,19 @@
 
 use crate::asked::Asked;
 use crate::buffers::Piece;
+use crate::endpoint_handle::EndpointHandle;
 use crate::error::ProxyError;
 use crate::gateway::Core;
 use crate::grpc;
 use crate::headers::is_event_stream;
 use crate::http1::SendError;
 use crate::lease::Lease;
-use crate::pool::PoolHandle;
 use crate::upload::{Upload, UploadError};
 use crate::upstream::Upstream;
 use http::HeaderMap;
 use http::header::{CONNECTION, RETRY_AFTER, UPGRADE};
 use http_body::Frame;
 use std::time::Duration;
-use tidegate_core::id::EndpointId;
 use tidegate_core::outcome::{Failure, Verdict};
 use tokio::time::timeout;
 
@@ -102,14 +101,14 @@ fn is_overloaded(first: &Frame<Piece>) -> bool {
 
 async fn send(core: &Core, asked: &Asked, lease: &Lease) -> Result<(Upstream, http::response::Parts), Miss> {
     let (pool, endpoint) = (lease.pool(), lease.endpoint());
-    let (handle, most) = (&pool.endpoints[endpoint.index()], pool.settings().connections.max_streams);
+    let most = pool.settings().connections.max_streams;
     let idle = match asked.upgrade {
         Some(_) => None,
-        None => core.idle.borrow_mut().take(pool.index, endpoint.index(), most),
+        None => core.idle.borrow_mut().take(endpoint, most),
     };
     if let Some(mut upstream) = idle {
         lease.on_connected(upstream.number());
-        match upstream.send(request(asked, pool, endpoint)?).await {
+        match upstream.send(request(asked, endpoint)?).await {
             Ok(head) => return Ok((upstream, head)),
             // The endpoint has not seen it (it closed an idle connection as we used it): no evidence against it. Once more, on a fresh one.
             Err(SendError::Closed { fresh: true }) if asked.is_replayable() => {}
@@ -121,20 +120,20 @@ async fn send(core: &Core, asked: &Asked, lease: &Lease) -> Result<(Upstream, ht
             let timeout = pool.settings().timeouts.connect;
             let number = core.next_connection();
             lease.on_connected(number);
-            Upstream::connect_for_upgrade(handle, timeout, number).await
+            Upstream::connect_for_upgrade(endpoint, timeout, number).await
         }
         None => Upstream::open(core, lease).await,
     };
     let mut upstream = opened.map_err(|error| {
-        tracing::debug!(pool = &*pool.name, endpoint = &*handle.url, %error, "cannot connect");
+        tracing::debug!(pool = &*pool.name, endpoint = &*endpoint.url, %error, "cannot connect");
         Miss::Endpoint(Failure::Connect)
     })?;
     lease.on_connected(upstream.number());
-    let head = upstream.send(request(asked, pool, endpoint)?).await.map_err(|e| miss(&e))?;
+    let head = upstream.send(request(asked, endpoint)?).await.map_err(|e| miss(&e))?;
     Ok((upstream, head))
 }
 
-fn request(asked: &Asked, pool: &PoolHandle, endpoint: EndpointId) -> Result<http::Request<Upload>, Miss> {
+fn request(asked: &Asked, endpoint: &EndpointHandle) -> Result<http::Request<Upload>, Miss> {
     let body = asked.body.borrow_mut().upload().ok_or(Miss::Endpoint(Failure::Reset))?;
     let mut request = http::Request::new(body);
     *request.method_mut() = asked.method.clone();
@@ -145,7 +144,7 @@ fn request(asked: &Asked, pool: &PoolHandle, endpoint: EndpointId) -> Result<htt
         request.headers_mut().insert(UPGRADE, protocol.clone());
     }
     if !asked.headers.contains_key(http::header::HOST)
-        && let Ok(host) = http::HeaderValue::try_from(pool.endpoints[endpoint.index()].authority.as_str())
+        && let Ok(host) = http::HeaderValue::try_from(endpoint.authority.as_str())
     {
         request.headers_mut().insert(http::header::HOST, host);
     }

@@ -5,6 +5,7 @@ use crate::framing::HeadLimits;
 use crate::gateway::Core;
 use crate::guard::{Guard, Turned, Waiting, Watch};
 use crate::peer::Peer;
+use crate::phase::Phase;
 use crate::prefixed::Prefixed;
 use crate::tunnel::Handover;
 use crate::{http2, service};
@@ -24,7 +25,7 @@ pub(crate) async fn serve<T>(core: Rc<Core>, socket: T, peer: Rc<Peer>)
 where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let limits = &core.shared.limits;
+    let limits = core.shared.current.limits();
     let watch = Watch::new(core.shared.clock);
     let head = HeadLimits { bytes: limits.max_header_bytes, headers: limits.max_headers };
     let guard = Guard::new(socket, head, limits.http2.is_some(), Rc::clone(&watch));
@@ -42,8 +43,8 @@ where
         .max_buf_size(limits.max_header_bytes.max(16 * 1024))
         .serve_connection(guard, service);
     let mut stop = core.stop.clone();
-    let mut stopping = *stop.borrow();
-    if stopping {
+    watch.phase.set(*stop.borrow_and_update());
+    if watch.phase.get() >= Phase::Closing {
         std::pin::Pin::new(&mut connection).graceful_shutdown();
     }
     loop {
@@ -51,9 +52,12 @@ where
         tokio::select! {
             biased;
             _ = std::future::poll_fn(|cx| connection.poll_without_shutdown(cx)) => break,
-            _ = stop.changed(), if !stopping => {
-                stopping = true;
-                std::pin::Pin::new(&mut connection).graceful_shutdown();
+            // Whatever is under way sees the new phase when the connection is polled next, which is at once.
+            _ = stop.changed(), if watch.phase.get() < Phase::Cutting => {
+                watch.phase.set(*stop.borrow_and_update());
+                if watch.phase.get() >= Phase::Closing {
+                    std::pin::Pin::new(&mut connection).graceful_shutdown();
+                }
             }
             () = tokio::time::sleep(wait) => {
                 if is_overdue(&core, &watch) {
@@ -84,7 +88,7 @@ where
 
 /// How long to wait before looking at the client's time-outs again.
 pub(crate) fn next_look(core: &Core, watch: &Watch) -> Duration {
-    let (limits, now) = (&core.shared.limits, core.shared.clock.now());
+    let (limits, now) = (core.shared.current.limits(), core.shared.clock.now());
     let left = |since, limit: Duration| limit.saturating_sub(now.since(since));
     let wait = match watch.waiting.get() {
         Waiting::Request(since) => left(since, limits.idle_timeout).min(limits.header_timeout),
@@ -95,7 +99,7 @@ pub(crate) fn next_look(core: &Core, watch: &Watch) -> Duration {
 }
 
 pub(crate) fn is_overdue(core: &Core, watch: &Watch) -> bool {
-    let (limits, now) = (&core.shared.limits, core.shared.clock.now());
+    let (limits, now) = (core.shared.current.limits(), core.shared.clock.now());
     match watch.waiting.get() {
         Waiting::Request(since) => now.since(since) >= limits.idle_timeout,
         Waiting::Head(since) => now.since(since) >= limits.header_timeout,

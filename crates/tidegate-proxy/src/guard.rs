@@ -6,6 +6,7 @@
 use crate::buffers::with_scratch;
 use crate::error::ProxyError;
 use crate::framing::{Chunks, Framing, HeadLimits, HeadScan, check_head};
+use crate::phase::Phase;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -40,6 +41,8 @@ pub(crate) struct Watch {
     pub(crate) waiting: Cell<Waiting>,
     /// What the connection turns into once the HTTP library lets go of it.
     pub(crate) turns_into: Cell<Turned>,
+    /// The gateway's, as far as the connection has heard of it.
+    pub(crate) phase: Cell<Phase>,
     clock: crate::Clock,
 }
 
@@ -56,10 +59,10 @@ pub(crate) enum Turned {
 
 impl Watch {
     pub(crate) fn new(clock: crate::Clock) -> Rc<Self> {
-        let waiting = Cell::new(Waiting::Request(clock.now()));
+        let (waiting, phase) = (Cell::new(Waiting::Request(clock.now())), Cell::new(Phase::Serving));
         let (heads, answered) = (Cell::new(0), Cell::new(0));
         let (refusal, turns_into) = (RefCell::new(None), Cell::new(Turned::Not));
-        Rc::new(Self { heads, answered, refusal, waiting, turns_into, clock })
+        Rc::new(Self { heads, answered, refusal, waiting, turns_into, phase, clock })
     }
 
     /// A request has begun, and was let through.

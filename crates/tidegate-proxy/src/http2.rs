@@ -8,6 +8,7 @@ use crate::error::ProxyError;
 use crate::gateway::Core;
 use crate::guard::Watch;
 use crate::peer::Peer;
+use crate::phase::Phase;
 use crate::service;
 use crate::tunnel::Handover;
 use http::header::{COOKIE, HOST, HeaderValue};
@@ -36,7 +37,7 @@ pub(crate) async fn serve<T>(core: Rc<Core>, socket: T, peer: Rc<Peer>)
 where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let limits = core.shared.limits;
+    let limits = core.shared.current.limits();
     let Some(bounds) = limits.http2 else { return };
     let watch = Watch::new(core.shared.clock);
     let told = Rc::clone(&watch);
@@ -48,8 +49,8 @@ where
     });
     let mut connection = builder(&limits, &bounds).serve_connection(TokioIo::new(socket), service);
     let mut stop = core.stop.clone();
-    let mut stopping = *stop.borrow();
-    if stopping {
+    watch.phase.set(*stop.borrow_and_update());
+    if watch.phase.get().is_stopping() {
         Pin::new(&mut connection).graceful_shutdown();
     }
     // Once asked to leave, an idle client has as long as a head may take.
@@ -59,8 +60,13 @@ where
         tokio::select! {
             biased;
             _ = &mut connection => return,
-            _ = stop.changed(), if !stopping => {
-                stopping = true;
+            _ = stop.changed(), if watch.phase.get() < Phase::Cutting => {
+                watch.phase.set(*stop.borrow_and_update());
+                if watch.phase.get() == Phase::Cutting {
+                    // Every stream is reset: its task is not this one's to tell.
+                    return;
+                }
+                // Streams that are open end; no other begins.
                 Pin::new(&mut connection).graceful_shutdown();
             }
             () = tokio::time::sleep(wait) => match leave_by {

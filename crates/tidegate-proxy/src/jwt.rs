@@ -21,6 +21,7 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Checks tokens.
 pub(crate) struct Verifier {
+    settings: Jwt,
     source: KeySet,
     claim: String,
     validation: Validation,
@@ -44,6 +45,7 @@ impl Verifier {
             validation.set_issuer(&[issuer]);
         }
         let verifier = Self {
+            settings: cfg.clone(),
             source: cfg.keys.clone(),
             claim: cfg.claim.clone(),
             validation,
@@ -54,6 +56,11 @@ impl Verifier {
             verifier.read_file(path);
         }
         verifier
+    }
+
+    /// What it was made from.
+    pub(crate) fn settings(&self) -> &Jwt {
+        &self.settings
     }
 
     /// The tenant that a token names; `Err` says why it is not taken.
@@ -101,6 +108,13 @@ impl Verifier {
                 Ok(Err(error)) => tracing::error!(url, %error, "cannot read the keys for tokens"),
                 Err(_) => tracing::error!(url, "cannot read the keys for tokens: no answer in time"),
             },
+        }
+    }
+
+    /// Reads a key file again at once: a reload may be for its sake.
+    pub(crate) fn reread(&self) {
+        if let KeySet::File(path) = &self.source {
+            self.read_file(path);
         }
     }
 

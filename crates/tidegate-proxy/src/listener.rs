@@ -53,14 +53,20 @@ pub(crate) struct Shared {
     pub(crate) secure: Option<Arc<Reloaded<ServerConfig>>>,
 }
 
-/// Accepts until the gateway stops.
+/// Accepts until the gateway stops. Connections that were made before and only wait to be accepted are taken still: closing the socket would
+/// reset them.
 pub(crate) async fn accept(core: Rc<Core>, listener: TcpListener, shared: Shared) {
     let mut stop = core.stop.clone();
+    let mut stopping = false;
     loop {
         let accepted = tokio::select! {
             biased;
-            _ = stop.wait_for(|stop| *stop) => return,
             accepted = listener.accept() => accepted,
+            () = std::future::ready(()), if stopping => return,
+            _ = stop.wait_for(|phase| phase.is_stopping()), if !stopping => {
+                stopping = true;
+                continue;
+            }
         };
         match accepted {
             Ok((socket, peer)) => on_accepted(&core, &shared, socket, peer.ip()),
@@ -76,7 +82,7 @@ pub(crate) async fn accept(core: Rc<Core>, listener: TcpListener, shared: Shared
 fn on_accepted(core: &Rc<Core>, shared: &Shared, socket: TcpStream, address: IpAddr) {
     let counted = Counted(Arc::clone(&shared.open));
     let words = shared.secure.is_none();
-    if shared.open.fetch_add(1, Relaxed) >= core.shared.limits.max_connections {
+    if shared.open.fetch_add(1, Relaxed) >= core.shared.current.limits().max_connections {
         tokio::task::spawn_local(refuse(socket, words.then_some(FULL), counted));
         return;
     }
@@ -102,7 +108,7 @@ fn on_accepted(core: &Rc<Core>, shared: &Shared, socket: TcpStream, address: IpA
 /// Shakes hands, and serves what was agreed on.
 async fn serve_tls(core: Rc<Core>, socket: TcpStream, address: IpAddr, settings: Arc<ServerConfig>) {
     let handshake = Box::pin(TlsAcceptor::from(settings).accept(Batched::new(socket)));
-    let stream = match tokio::time::timeout(core.shared.limits.handshake_timeout, handshake).await {
+    let stream = match tokio::time::timeout(core.shared.current.limits().handshake_timeout, handshake).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             tracing::debug!(client = %address, %error, "TLS handshake failed");

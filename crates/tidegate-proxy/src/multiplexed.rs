@@ -3,9 +3,9 @@
 //! Unlike those of HTTP/1.1 they are driven by tasks of their own, as many requests wait on each.
 
 use crate::buffers::Piece;
+use crate::endpoint_handle::EndpointHandle;
 use crate::http1::{BodyError, SendError};
 use crate::http2::ThisCore;
-use crate::pool::EndpointHandle;
 use crate::upload::{Upload, UploadError};
 use crate::wire::Wire;
 use bytes::Bytes;

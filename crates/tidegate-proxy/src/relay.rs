@@ -3,17 +3,19 @@
 //! The relay drives the upstream connection itself. It settles the lease when the last byte is through, hands the connection back, and
 //! writes the record; dropped before that, the client has left: the connection closes at once, which stops the engine.
 
+use crate::budget::Budget;
 use crate::buffers::Piece;
 use crate::gateway::Core;
-use crate::governor::Budget;
 use crate::grpc;
 use crate::guard::Watch;
 use crate::headers::strip_trailers;
 use crate::http1::BodyError;
 use crate::lease::Lease;
+use crate::phase::{LAST_EVENT, Phase, STOPPING};
 use crate::upstream::Upstream;
 use crate::usage::Tail;
 use http_body::{Body, Frame, SizeHint};
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -42,12 +44,16 @@ pub(crate) struct Relay {
     tail: Option<Tail>,
     /// Whether frames are tokens of a stream.
     is_stream: bool,
+    /// Tokens of its endpoint on this core: counting is a load and a store, on memory of this core's own.
+    tokens: Rc<Cell<u64>>,
     between: Option<Duration>,
     total_at: Option<Instant>,
     last_frame: Instant,
     timer: Option<Pin<Box<Sleep>>>,
     /// What has to be told once all before it is written: an error at once would take back what the library still holds.
-    failing: Option<Failure>,
+    failing: Option<Verdict>,
+    /// Time was up, and the client was told.
+    is_cut: bool,
 }
 
 /// What has to happen once, at the end.
@@ -65,20 +71,21 @@ pub(crate) struct End {
 
 /// An answer that broke off. The library then aborts the downstream connection, so a client never takes it for whole.
 #[derive(Debug)]
-pub(crate) struct BrokenOff(Failure);
+pub(crate) struct BrokenOff(&'static str);
 
 impl std::fmt::Display for BrokenOff {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the endpoint's answer broke off ({})", self.0.as_str())
+        write!(f, "the endpoint's answer broke off ({})", self.0)
     }
 }
 
 impl std::error::Error for BrokenOff {}
 
 impl End {
-    pub(crate) fn finish(mut self, verdict: Verdict, tail: Option<Tail>) {
+    /// `word` is how it is counted.
+    pub(crate) fn finish(mut self, verdict: Verdict, word: &'static str, tail: Option<Tail>) {
         self.record.total_s = self.core.shared.clock.now().secs_since(self.arrived);
-        self.record.outcome = verdict.as_str();
+        self.record.outcome = word;
         let usage = tail.and_then(|t| t.usage());
         if self.verdict == Verdict::Success {
             self.budget.on_end(usage, self.record.output_events, verdict == Verdict::Success);
@@ -97,13 +104,16 @@ impl Relay {
         let (between, total_at) = (timeouts.between_tokens, timeouts.total.map(|t| end.arrived + t));
         let (is_stream, last_frame) = (end.record.stream, end.core.shared.clock.now());
         let tail = end.budget.counts_tokens().then(Tail::default);
+        let tokens = end.core.tokens.borrow_mut().of(end.lease.endpoint());
         let mut relay = Self {
             first,
             tail,
             failing: None,
+            is_cut: false,
             upstream: Some(upstream),
             end: Some(end),
             is_stream,
+            tokens,
             between,
             total_at,
             last_frame,
@@ -128,7 +138,7 @@ impl Relay {
             end.verdict = grpc::verdict(trailers).unwrap_or(end.verdict);
         } else if self.is_stream {
             end.record.output_events += 1;
-            end.core.count_token(end.lease.pool(), end.lease.endpoint());
+            self.tokens.set(self.tokens.get() + 1);
         }
         // Nothing comes behind trailers.
         if self.has_ended() || frame.is_trailers() {
@@ -145,26 +155,36 @@ impl Relay {
     fn complete(&mut self) {
         let Some(end) = self.end.take() else { return };
         if let Some(upstream) = self.upstream.take() {
-            let (pool, endpoint) = (end.lease.pool(), end.lease.endpoint());
-            let most = pool.settings().connections.max_idle_per_endpoint;
-            end.core.idle.borrow_mut().put(pool.index, endpoint.index(), upstream, self.last_frame, most);
+            let connections = &end.lease.pool().settings().connections;
+            end.core.idle.borrow_mut().put(end.lease.endpoint(), upstream, self.last_frame, connections);
         }
         let verdict = end.verdict;
-        end.finish(verdict, self.tail.take());
+        end.finish(verdict, verdict.as_str(), self.tail.take());
     }
 
     /// Gives the library one turn to write what it holds; the error comes at the next.
-    fn fail(&mut self, failure: Failure, cx: &mut Context<'_>) {
-        self.failing = Some(failure);
+    fn fail(&mut self, verdict: Verdict, cx: &mut Context<'_>) {
+        self.failing = Some(verdict);
         cx.waker().wake_by_ref();
     }
 
-    fn broken(&mut self, failure: Failure) -> BrokenOff {
+    fn broken(&mut self, verdict: Verdict) -> BrokenOff {
         self.upstream = None;
+        let word = if self.is_cut { STOPPING } else { verdict.as_str() };
         if let Some(end) = self.end.take() {
-            end.finish(Verdict::Failed(failure), self.tail.take());
+            end.finish(verdict, word, self.tail.take());
         }
-        BrokenOff(failure)
+        BrokenOff(word)
+    }
+
+    /// The gateway waits no longer. Nobody upstream is to blame; a stream tells its client, and that is written before the end is.
+    fn cut(&mut self, cx: &mut Context<'_>) -> Poll<Frame<Piece>> {
+        let first = !std::mem::replace(&mut self.is_cut, true);
+        if first && self.is_stream {
+            return Poll::Ready(Frame::data(Piece::Shared(bytes::Bytes::from_static(LAST_EVENT))));
+        }
+        self.fail(Verdict::Cancelled, cx);
+        Poll::Pending
     }
 
     /// Looks at the clock when nothing moves. One timer per answer, armed when it first waits, looked at only when it fires.
@@ -190,15 +210,18 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         if let Some(end) = self.end.take() {
-            end.finish(Verdict::Cancelled, self.tail.take());
+            end.finish(Verdict::Cancelled, Verdict::Cancelled.as_str(), self.tail.take());
         }
     }
 }
 
 impl Relay {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BrokenOff>>> {
-        if let Some(failure) = self.failing.take() {
-            return Poll::Ready(Some(Err(self.broken(failure))));
+        if let Some(verdict) = self.failing.take() {
+            return Poll::Ready(Some(Err(self.broken(verdict))));
+        }
+        if self.end.as_ref().is_some_and(|end| end.watch.phase.get() == Phase::Cutting) {
+            return self.cut(cx).map(|last| Some(Ok(last)));
         }
         if let Some(frame) = self.first.take() {
             self.on_frame(&frame);
@@ -212,7 +235,7 @@ impl Relay {
                 return Poll::Ready(Some(Ok(frame)));
             }
             Poll::Ready(Some(Err(BodyError))) => {
-                self.fail(Failure::Truncated, cx);
+                self.fail(Verdict::Failed(Failure::Truncated), cx);
                 return Poll::Pending;
             }
             Poll::Ready(None) => {
@@ -222,7 +245,7 @@ impl Relay {
             Poll::Pending => {}
         }
         if let Poll::Ready(failure) = self.poll_time(cx) {
-            self.fail(failure, cx);
+            self.fail(Verdict::Failed(failure), cx);
         }
         Poll::Pending
     }

@@ -1,16 +1,20 @@
 //! One request, from its head to the head of its answer.
 
 use crate::asked::Asked;
+use crate::budget::Budget;
 use crate::buffers::Piece;
+use crate::endpoint_handle::EndpointHandle;
 use crate::error::ProxyError;
 use crate::exchange::{Answer, Way, exchange};
 use crate::gateway::Core;
-use crate::governor::{self, Budget, Left, Need};
+use crate::governor::{self, Left, Need};
 use crate::guard::{Turned, Watch};
 use crate::headers::{forwarded_for, is_event_stream, strip_hop_by_hop, wants_trailers};
 use crate::peer::Peer;
-use crate::pool::{EndpointHandle, PoolHandle};
+use crate::phase::Phase;
+use crate::pool::PoolHandle;
 use crate::relay::{Download, End, Relay};
+use crate::snapshot::Snapshot;
 use crate::sniff::{self, Fields, Sniffed};
 use crate::tunnel::{Handover, Tunnel};
 use crate::{client_key, explained, grpc, http2};
@@ -22,8 +26,10 @@ use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use std::cell::RefCell;
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use tidegate_config::Protocol;
 use tidegate_core::explain::Explain;
 use tidegate_core::outcome::Verdict;
@@ -79,6 +85,7 @@ pub(crate) type Own = (Rc<Core>, Rc<Watch>, Rc<Peer>, Handover);
 pub(crate) async fn serve(own: Own, n: u64, mut request: Request<Incoming>) -> Result<Response<Download>, Infallible> {
     let (core, watch, peer, handover) = own;
     let arrived = core.shared.clock.now();
+    let snapshot = core.shared.current.load();
     let id = request_id(&core, request.headers());
     let mut open = Open { arrived, record: Some(Record::default()), core: Rc::clone(&core), watch: Rc::clone(&watch) };
     let record = open.record();
@@ -88,20 +95,24 @@ pub(crate) async fn serve(own: Own, n: u64, mut request: Request<Incoming>) -> R
     let mut explain = request.headers().get(&EXPLAIN).is_some_and(|v| v == "1").then(Explain::default);
     let mut way = Way::default();
     let is_call = grpc::is_call(request.headers());
-    let checked = watch.refusal_of(n).map_or_else(|| http2::check(&mut request, &core.shared.limits), Err);
+    let checked = watch.refusal_of(n).map_or_else(|| http2::check(&mut request, &snapshot.limits), Err);
     let result = match checked {
         Err(fault) => Err(fault),
-        Ok(()) => answer(&core, request, &peer, &mut open, &mut way, explain.as_mut()).await,
+        Ok(()) => {
+            let answer =
+                std::pin::pin!(answer(&core, &snapshot, request, &peer, &mut open, &mut way, explain.as_mut()));
+            unless_cut(answer, &watch).await
+        }
     };
     open.record().attempts = way.attempts;
     open.record().queued_s = way.queued_s;
     open.record().reason.clone_from(&way.reason);
-    let pool = core.shared.pools.iter().find(|p| p.name == open.record().pool).map(Arc::clone);
-    let last = pool.as_ref().zip(way.attempted.last()).map(|(pool, id)| &pool.endpoints[id.index()]);
+    let wants_pool = explain.is_some();
+    let pool = snapshot.pools.iter().find(|p| wants_pool && p.name == open.record().pool).map(Arc::clone);
     let mut response = match result {
-        Ok((pool, answer, budget)) => relay(&core, open, answer, budget, &pool, &handover),
+        Ok((answer, budget)) => relay(&core, open, answer, budget, &handover),
         Err(error) => {
-            let mut response = refuse(open, &error, last);
+            let mut response = refuse(open, &error, way.failed.as_deref());
             if is_call {
                 grpc::refuse(&mut response, &error);
                 *response.body_mut() = Download::Own(None);
@@ -114,6 +125,9 @@ pub(crate) async fn serve(own: Own, n: u64, mut request: Request<Incoming>) -> R
         headers.insert(EXPLAIN.clone(), explained::header(&explain, &pool));
     }
     headers.insert(REQUEST_ID.clone(), id);
+    if watch.phase.get().is_stopping() {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     if let Ok(reason) = HeaderValue::try_from(way.reason)
         && !reason.is_empty()
     {
@@ -122,23 +136,34 @@ pub(crate) async fn serve(own: Own, n: u64, mut request: Request<Incoming>) -> R
     Ok(response)
 }
 
+/// What `answer` comes to, or the word that time is up; the connection polls once more when it is.
+fn unless_cut<T>(
+    mut answer: Pin<&mut impl Future<Output = Result<T, ProxyError>>>,
+    watch: &Watch,
+) -> impl Future<Output = Result<T, ProxyError>> {
+    std::future::poll_fn(move |cx| match watch.phase.get() {
+        Phase::Cutting => Poll::Ready(Err(ProxyError::Stopping)),
+        _ => answer.as_mut().poll(cx),
+    })
+}
+
 async fn answer(
     core: &Rc<Core>,
+    snapshot: &Snapshot,
     request: Request<Incoming>,
     peer: &Peer,
     open: &mut Open,
     way: &mut Way,
     explain: Option<&mut Explain>,
-) -> Result<(Arc<PoolHandle>, Answer, Budget), ProxyError> {
+) -> Result<(Answer, Budget), ProxyError> {
     let (mut head, body) = request.into_parts();
-    let tenant = core.shared.tenants.identify(&mut head.headers, peer)?;
-    let body = sniff::read(&head.headers, body, &core.shared.limits).await?;
+    let tenant = snapshot.tenants.identify(&mut head.headers, peer)?;
+    let body = sniff::read(&head.headers, body, &snapshot.limits).await?;
     let openai = head.uri.path().starts_with("/v1/");
     let fields = fields_of(&head.headers, &body, openai)?;
     let model = fields.text("model");
     let header = |name: &str| head.headers.get(name).and_then(|v| v.to_str().ok());
-    let routed =
-        core.shared.route(head.uri.path(), model.as_deref(), &tenant.name, header).ok_or(ProxyError::NoRoute)?;
+    let routed = snapshot.route(head.uri.path(), model.as_deref(), &tenant.name, header).ok_or(ProxyError::NoRoute)?;
     let pool = Arc::clone(&routed.pool);
     let record = open.record();
     record.tenant = Arc::clone(&tenant.name);
@@ -188,7 +213,7 @@ async fn answer(
         Some(limit) => tokio::time::timeout(limit, going).await.map_err(|_| ProxyError::TotalTimeout)??,
         None => going.await?,
     };
-    Ok((pool, answer, budget))
+    Ok((answer, budget))
 }
 
 /// The protocol that the client wants to go on with, if the pool can do that.
@@ -265,7 +290,6 @@ fn relay(
     mut open: Open,
     answer: Answer,
     mut budget: Budget,
-    pool: &Arc<PoolHandle>,
     handover: &Handover,
 ) -> Response<Download> {
     let Answer { mut head, first, verdict, upstream, lease } = answer;
@@ -278,7 +302,7 @@ fn relay(
     }
     let upgraded = head.headers.get(UPGRADE).filter(|_| head.status == StatusCode::SWITCHING_PROTOCOLS).cloned();
     strip_hop_by_hop(&mut head.headers);
-    let endpoint = &pool.endpoints[lease.endpoint().index()];
+    let endpoint = lease.endpoint();
     head.headers.insert(ENDPOINT.clone(), endpoint.header.clone());
     let stream = is_event_stream(&head.headers);
     let mut record = open.record.take().unwrap_or_default();

@@ -67,7 +67,7 @@ impl Tenant {
 enum Way {
     ApiKey { header: Option<String> },
     Header { name: String, trust: Vec<IpNet> },
-    Jwt(Box<Verifier>),
+    Jwt(Arc<Verifier>),
     Certificate(CertificateField),
 }
 
@@ -83,6 +83,11 @@ pub(crate) struct Directory {
 impl Directory {
     /// The directory of a config; without `tenants` everybody is the same nobody.
     pub(crate) fn new(cfg: Option<&Tenants>) -> Self {
+        Self::after(cfg, None)
+    }
+
+    /// The directory that follows `old`: token verifiers whose settings did not change keep their keys.
+    pub(crate) fn after(cfg: Option<&Tenants>, old: Option<&Self>) -> Self {
         let Some(cfg) = cfg else {
             let anonymous = Arc::new(Tenant::nobody());
             let (named, keys) = (HashMap::new(), HashMap::new());
@@ -103,7 +108,11 @@ impl Directory {
         let way = |i: &Identify| match i {
             Identify::ApiKey { header } => Way::ApiKey { header: header.clone() },
             Identify::Header { name, trust } => Way::Header { name: name.clone(), trust: trust.clone() },
-            Identify::Jwt(jwt) => Way::Jwt(Box::new(Verifier::new(jwt))),
+            Identify::Jwt(jwt) => {
+                let known = old.and_then(|old| old.verifiers().find(|v| v.settings() == jwt));
+                known.inspect(|verifier| verifier.reread());
+                Way::Jwt(known.map_or_else(|| Arc::new(Verifier::new(jwt)), Arc::clone))
+            }
             Identify::ClientCertificate(field) => Way::Certificate(*field),
         };
         let anonymous = named.get(ANONYMOUS).map_or_else(|| Arc::new(Tenant::unlisted(ANONYMOUS)), Arc::clone);
@@ -111,8 +120,8 @@ impl Directory {
     }
 
     /// Token verifiers, whose keys are read again now and then.
-    pub(crate) fn verifiers(&self) -> impl Iterator<Item = &Verifier> {
-        self.ways.iter().filter_map(|w| if let Way::Jwt(v) = w { Some(&**v) } else { None })
+    pub(crate) fn verifiers(&self) -> impl Iterator<Item = &Arc<Verifier>> {
+        self.ways.iter().filter_map(|w| if let Way::Jwt(v) = w { Some(v) } else { None })
     }
 
     /// The tenant of a request from `peer`. Takes the credential it used out of the headers: it is ours, not the engine's.

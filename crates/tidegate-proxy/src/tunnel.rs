@@ -57,7 +57,7 @@ impl Tunnel {
 
     fn finish(&mut self, verdict: Verdict) {
         if let Some(end) = self.end.take() {
-            end.finish(verdict, None);
+            end.finish(verdict, verdict.as_str(), None);
         }
     }
 }

@@ -4,21 +4,24 @@
 //! closed it. Those of HTTP/2 are shared ([`crate::multiplexed`]).
 
 use crate::buffers::Piece;
+use crate::endpoint_handle::EndpointHandle;
 use crate::gateway::Core;
 use crate::http1::{BodyError, Client, SendError};
 use crate::lease::Lease;
 use crate::multiplexed::{self, Multiplexed, Opening, Stream};
-use crate::pool::EndpointHandle;
 use crate::prefixed::Prefixed;
 use crate::upload::Upload;
 use crate::wire::Wire;
 use http::header::{CONNECTION, HeaderValue, TE};
 use http_body::Frame;
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tidegate_config::Connections;
 use tidegate_core::time::Instant;
 
 /// A connection to one endpoint, or a place on one that is shared.
@@ -71,8 +74,7 @@ impl Upstream {
     /// Opens a connection for the request of `lease`, or waits for one that is being opened and can be shared. Those who wait for one that
     /// fails are known by its number: it is one failure, not many.
     pub(crate) async fn open(core: &Core, lease: &Lease) -> io::Result<Self> {
-        let (pool, place) = (lease.pool(), lease.endpoint().index());
-        let endpoint = &pool.endpoints[place];
+        let (pool, endpoint) = (lease.pool(), lease.endpoint());
         let number = core.next_connection();
         lease.on_connected(number);
         if endpoint.may_speak_http2 {
@@ -83,22 +85,21 @@ impl Upstream {
     }
 
     async fn open_or_share(core: &Core, lease: &Lease, number: u64) -> io::Result<Self> {
-        let (pool, place, clock) = (lease.pool(), lease.endpoint().index(), core.shared.clock);
-        let endpoint = &pool.endpoints[place];
+        let (pool, endpoint, clock) = (lease.pool(), lease.endpoint(), core.shared.clock);
         let (timeout, most) = (pool.settings().timeouts.connect, pool.settings().connections.max_streams);
         loop {
-            let opening = core.idle.borrow().opening(pool.index, place, endpoint.is_http2_certain());
+            let opening = core.idle.borrow().opening(endpoint, endpoint.is_http2_certain());
             let Some(opening) = opening else { break };
             lease.on_connected(opening.number);
             if opening.has_failed().await {
                 return Err(io::ErrorKind::ConnectionRefused.into());
             }
-            if let Some(upstream) = core.idle.borrow_mut().take(pool.index, place, most) {
+            if let Some(upstream) = core.idle.borrow_mut().take(endpoint, most) {
                 return Ok(upstream);
             }
         }
         lease.on_connected(number);
-        let opening = Open::new(core, pool.index, place, number);
+        let opening = Open::new(core, endpoint, number);
         let result = async {
             let socket = Wire::open(endpoint, timeout, false).await?;
             if !endpoint.speaks_http2(&socket) {
@@ -106,7 +107,7 @@ impl Upstream {
             }
             let connection = multiplexed::Connection::new(socket, endpoint, number, clock).await?;
             let stream = connection.stream(most);
-            core.idle.borrow_mut().share(pool.index, place, connection);
+            core.idle.borrow_mut().share(endpoint, connection, pool.settings().connections.idle_timeout);
             stream.map(Self::http2).ok_or_else(|| io::ErrorKind::ConnectionReset.into())
         }
         .await;
@@ -187,16 +188,15 @@ impl Upstream {
 /// An opening under way; dropped, it tells those who wait for it that they have to open their own.
 struct Open<'c> {
     core: &'c Core,
-    pool: usize,
-    place: usize,
+    endpoint: &'c Arc<EndpointHandle>,
     opening: Rc<Opening>,
 }
 
 impl<'c> Open<'c> {
-    fn new(core: &'c Core, pool: usize, place: usize, number: u64) -> Self {
+    fn new(core: &'c Core, endpoint: &'c Arc<EndpointHandle>, number: u64) -> Self {
         let opening = Rc::new(Opening::new(number));
-        core.idle.borrow_mut().set_opening(pool, place, Some(Rc::clone(&opening)));
-        Self { core, pool, place, opening }
+        core.idle.borrow_mut().set_opening(endpoint, Some(Rc::clone(&opening)));
+        Self { core, endpoint, opening }
     }
 
     fn end(self, failed: bool) {
@@ -206,38 +206,47 @@ impl<'c> Open<'c> {
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
-        self.core.idle.borrow_mut().set_opening(self.pool, self.place, None);
+        self.core.idle.borrow_mut().set_opening(self.endpoint, None);
         self.opening.end_unless_ended();
     }
 }
 
-/// Idle connections of one core: by pool and endpoint.
+/// Idle connections of one core, by endpoint.
 #[derive(Default)]
 pub(crate) struct Idle {
-    pools: Vec<Vec<Kept>>,
+    endpoints: HashMap<u64, Kept>,
 }
 
 /// Connections to one endpoint.
-#[derive(Default)]
 struct Kept {
-    /// Of HTTP/1.1, each for one request at a time.
+    endpoint: Arc<EndpointHandle>,
+    /// Longest time one is kept, by the settings of the last answer.
+    timeout: Duration,
+    /// Of HTTP/1.1, each for one request at a time; used last last.
     alone: Vec<(Upstream, Instant)>,
     /// Of HTTP/2.
     shared: Multiplexed,
 }
-impl Idle {
-    /// Room for pools of these sizes.
-    pub(crate) fn new(sizes: impl Iterator<Item = usize>) -> Self {
-        Self { pools: sizes.map(|n| (0..n).map(|_| Kept::default()).collect()).collect() }
-    }
 
-    fn at(&mut self, pool: usize, endpoint: usize) -> Option<&mut Kept> {
-        self.pools.get_mut(pool)?.get_mut(endpoint)
+impl Kept {
+    fn new(endpoint: &Arc<EndpointHandle>) -> Self {
+        Self {
+            endpoint: Arc::clone(endpoint),
+            timeout: Duration::from_secs(1),
+            alone: Vec::new(),
+            shared: Multiplexed::default(),
+        }
+    }
+}
+
+impl Idle {
+    fn at(&mut self, endpoint: &Arc<EndpointHandle>) -> &mut Kept {
+        self.endpoints.entry(endpoint.number).or_insert_with(|| Kept::new(endpoint))
     }
 
     /// The connection used last, if one is alive, or a place on one that has fewer than `most` requests.
-    pub(crate) fn take(&mut self, pool: usize, endpoint: usize, most: usize) -> Option<Upstream> {
-        let kept = self.at(pool, endpoint)?;
+    pub(crate) fn take(&mut self, endpoint: &EndpointHandle, most: usize) -> Option<Upstream> {
+        let kept = self.endpoints.get_mut(&endpoint.number)?;
         while let Some((mut upstream, _)) = kept.alone.pop() {
             if upstream.is_ready() {
                 return Some(upstream);
@@ -246,38 +255,46 @@ impl Idle {
         kept.shared.take(most).map(Upstream::http2)
     }
 
-    /// Keeps a connection whose answer is complete.
-    pub(crate) fn put(&mut self, pool: usize, endpoint: usize, mut upstream: Upstream, now: Instant, most: usize) {
-        let Some(kept) = self.at(pool, endpoint) else { return };
-        if upstream.is_ready() && kept.alone.len() < most {
+    /// Keeps a connection whose answer is complete, unless its endpoint has left.
+    pub(crate) fn put(
+        &mut self,
+        endpoint: &Arc<EndpointHandle>,
+        mut upstream: Upstream,
+        now: Instant,
+        settings: &Connections,
+    ) {
+        if endpoint.is_retired() || !upstream.is_ready() {
+            return;
+        }
+        let kept = self.at(endpoint);
+        kept.timeout = settings.idle_timeout;
+        if kept.alone.len() < settings.max_idle_per_endpoint {
             kept.alone.push((upstream, now));
         }
     }
 
-    fn share(&mut self, pool: usize, endpoint: usize, connection: Rc<multiplexed::Connection>) {
-        if let Some(kept) = self.at(pool, endpoint) {
-            kept.shared.put(connection);
-        }
+    fn share(&mut self, endpoint: &Arc<EndpointHandle>, connection: Rc<multiplexed::Connection>, timeout: Duration) {
+        let kept = self.at(endpoint);
+        kept.timeout = timeout;
+        kept.shared.put(connection);
     }
 
-    fn opening(&self, pool: usize, endpoint: usize, is_certain: bool) -> Option<Rc<Opening>> {
-        self.pools.get(pool)?.get(endpoint)?.shared.opening(is_certain)
+    fn opening(&self, endpoint: &EndpointHandle, is_certain: bool) -> Option<Rc<Opening>> {
+        self.endpoints.get(&endpoint.number)?.shared.opening(is_certain)
     }
 
-    fn set_opening(&mut self, pool: usize, endpoint: usize, opening: Option<Rc<Opening>>) {
-        if let Some(kept) = self.at(pool, endpoint) {
-            kept.shared.set_opening(opening);
-        }
+    fn set_opening(&mut self, endpoint: &Arc<EndpointHandle>, opening: Option<Rc<Opening>>) {
+        self.at(endpoint).shared.set_opening(opening);
     }
 
-    /// Closes what has been idle for longer than `timeout` of its pool, oldest first.
-    pub(crate) fn sweep(&mut self, now: Instant, timeout: impl Fn(usize) -> Duration) {
-        for (place, pool) in self.pools.iter_mut().enumerate() {
-            let timeout = timeout(place);
-            for kept in pool {
-                kept.alone.retain_mut(|(upstream, since)| now.since(*since) < timeout && upstream.is_ready());
-                kept.shared.sweep(now, timeout);
-            }
-        }
+    /// Closes what has been idle for too long, and all connections to endpoints that have left.
+    pub(crate) fn sweep(&mut self, now: Instant) {
+        self.endpoints.retain(|_, kept| {
+            let timeout = kept.timeout;
+            kept.alone.retain_mut(|(upstream, since)| now.since(*since) < timeout && upstream.is_ready());
+            kept.shared.sweep(now, timeout);
+            // One that is being opened is waited for.
+            !kept.endpoint.is_retired() || kept.shared.opening(true).is_some()
+        });
     }
 }

@@ -1,13 +1,14 @@
 //! A socket to an endpoint, in clear or by TLS.
 
 use crate::batch::Batched;
-use crate::pool::EndpointHandle;
+use crate::endpoint_handle::EndpointHandle;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tidegate_tls::Reloaded;
+use tidegate_config::{EndpointTls, EndpointUrl, Pool, Protocol};
+use tidegate_tls::{Fault, Reloaded};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -21,6 +22,41 @@ pub(crate) struct Secure {
     pub(crate) settings: Arc<Reloaded<ClientConfig>>,
     /// The name its certificate must have.
     pub(crate) name: ServerName<'static>,
+}
+
+/// How the endpoints of a pool are spoken to.
+#[derive(Clone, Debug)]
+pub(crate) struct Spoken {
+    pub(crate) protocol: Protocol,
+    tls: EndpointTls,
+    /// `None` where all are spoken to in clear.
+    pub(crate) settings: Option<Arc<Reloaded<ClientConfig>>>,
+}
+
+impl Spoken {
+    /// As `pool` says; what it has in common with `before` is used on, connections and all.
+    ///
+    /// # Errors
+    /// If its files cannot be used, or an endpoint's name is none.
+    pub(crate) fn new(pool: &Pool, before: Option<&Self>) -> Result<Self, Fault> {
+        let secure = || pool.endpoints.iter().map(|e| &e.url).filter(|url| url.is_tls());
+        for url in secure() {
+            tidegate_tls::server_name(&pool.tls, url.host())?;
+        }
+        let known = before.filter(|b| b.protocol == pool.protocol && b.tls == pool.tls);
+        let settings = match known.and_then(|b| b.settings.clone()) {
+            None if secure().next().is_some() => Some(Arc::new(tidegate_tls::client(&pool.tls, pool.protocol)?)),
+            known => known,
+        };
+        Ok(Self { protocol: pool.protocol, tls: pool.tls.clone(), settings })
+    }
+
+    /// How the endpoint at `url` is spoken to by TLS; `None` in clear.
+    pub(crate) fn secure(&self, url: &EndpointUrl) -> Option<Secure> {
+        let settings = self.settings.as_ref().filter(|_| url.is_tls())?;
+        let name = tidegate_tls::server_name(&self.tls, url.host()).ok()?;
+        Some(Secure { settings: Arc::clone(settings), name })
+    }
 }
 
 /// An open socket.

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tidegate_config::Config;
 use tidegate_core::event::Event;
+use tidegate_core::id::EndpointId;
 use tidegate_core::time::Instant;
 use tidegate_signals::{Clock, Tell};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -56,7 +57,8 @@ async fn passes(tls: Option<Arc<ServerConfig>>, http2: bool, scheme: &str, pool:
         let _ = sender.send(event);
     });
     let clock: Clock = Arc::new(|| Instant::from_nanos(0));
-    let watch = tidegate_signals::watch(&config.pools[0], &tell, &clock, 1);
+    let mut watch = tidegate_signals::Watch::default();
+    watch.start(&config.pools[0], &[EndpointId(0)], &tell, &clock, 1);
     let Some(Event::Checked { passed, .. }) = told.recv().await else { return false };
     watch.stop().await;
     engine.abort();

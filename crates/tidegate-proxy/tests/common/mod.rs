@@ -23,6 +23,16 @@ impl Sink for Records {
     }
 }
 
+impl Records {
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    pub(crate) fn outcomes(&self) -> Vec<&'static str> {
+        self.0.lock().iter().map(|r| r.outcome).collect()
+    }
+}
+
 /// A running gateway and what it recorded.
 pub(crate) struct Running {
     pub(crate) gateway: Gateway,
@@ -44,13 +54,15 @@ impl Running {
 
     /// Starts a gateway with these listeners.
     pub(crate) fn listening(listeners: &str, rest: &str) -> Self {
-        let text = format!("listeners: [{listeners}]\nadmin: off\nthreads: 1\n{rest}");
-        let (config, _) = Config::parse(&text, "test", &|_| None).unwrap_or_else(|p| {
-            panic!("{}", p.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
-        });
+        let config = parse_with(listeners, rest);
         let records = Arc::new(Records::default());
         let gateway = Gateway::start(&config, Arc::clone(&records) as Arc<dyn Sink>).expect("starts");
         Self { gateway, records }
+    }
+
+    /// Puts another config in force, as a reload does; answers with its generation.
+    pub(crate) fn reload(&self, rest: &str) -> u64 {
+        self.gateway.put_in_force(self.gateway.prepare(&parse(rest)).expect("a config without a journal"))
     }
 
     pub(crate) async fn client(&self) -> Client {
@@ -68,7 +80,7 @@ impl Running {
     }
 
     pub(crate) fn outcomes(&self) -> Vec<&'static str> {
-        self.records.0.lock().iter().map(|r| r.outcome).collect()
+        self.records.outcomes()
     }
 
     pub(crate) fn records(&self) -> Vec<Record> {
@@ -83,4 +95,14 @@ pub(crate) async fn curl(args: &[&str]) -> (String, bool) {
     let output = tokio::task::spawn_blocking(run).await.expect("runs").expect("curl is installed");
     let told = [output.stdout, output.stderr].concat();
     (String::from_utf8_lossy(&told).into_owned(), output.status.success())
+}
+
+pub(crate) fn parse(rest: &str) -> Config {
+    parse_with("{ address: \"127.0.0.1:0\" }", rest)
+}
+
+fn parse_with(listeners: &str, rest: &str) -> Config {
+    let text = format!("listeners: [{listeners}]\nadmin: off\nthreads: 1\n{rest}");
+    let parsed = Config::parse(&text, "test", &|_| None);
+    parsed.unwrap_or_else(|p| panic!("{}", p.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))).0
 }
