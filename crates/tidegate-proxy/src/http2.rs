@@ -6,7 +6,7 @@
 use crate::connection::{is_overdue, next_look};
 use crate::error::ProxyError;
 use crate::gateway::Core;
-use crate::guard::Watch;
+use crate::guard::{Waiting, Watch};
 use crate::peer::Peer;
 use crate::service;
 use crate::tunnel::Handover;
@@ -18,8 +18,15 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::time::Duration;
 use tidegate_config::{Http2, Limits};
+use tidegate_core::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite};
+
+/// Time that an idle client has to leave once it was asked to; one that is deaf must not hold up a stop.
+const GOODBYE: Duration = Duration::from_secs(1);
+/// Shortest time between two looks at it.
+const SHORTEST_LOOK: Duration = Duration::from_millis(10);
 
 /// Spawns on the core the connection is on.
 #[derive(Clone, Copy, Debug)]
@@ -52,26 +59,29 @@ where
     if stopping {
         Pin::new(&mut connection).graceful_shutdown();
     }
-    // Once asked to leave, an idle client has as long as a head may take.
-    let mut leave_by = None;
+    let (clock, mut leave_by) = (core.shared.clock, None);
     loop {
-        let wait = next_look(&core, &watch);
+        let wait =
+            leave_by.map_or_else(|| next_look(&core, &watch), |at: Instant| at.since(clock.now()).max(SHORTEST_LOOK));
         tokio::select! {
             biased;
             _ = &mut connection => return,
             _ = stop.changed(), if !stopping => {
-                stopping = true;
+                (stopping, leave_by) = (true, Some(clock.now() + GOODBYE));
                 Pin::new(&mut connection).graceful_shutdown();
             }
-            () = tokio::time::sleep(wait) => match leave_by {
-                _ if !is_overdue(&core, &watch) => leave_by = None,
-                None => {
-                    leave_by = Some(core.shared.clock.now() + limits.header_timeout);
-                    Pin::new(&mut connection).graceful_shutdown();
+            () = tokio::time::sleep(wait) => {
+                let is_idle = matches!(watch.waiting.get(), Waiting::Request(_));
+                match leave_by {
+                    _ if !is_idle => leave_by = stopping.then(|| clock.now() + GOODBYE),
+                    Some(at) if clock.now() >= at => return,
+                    None if stopping || is_overdue(&core, &watch) => {
+                        leave_by = Some(clock.now() + GOODBYE);
+                        Pin::new(&mut connection).graceful_shutdown();
+                    }
+                    _ => {}
                 }
-                Some(at) if core.shared.clock.now() >= at => return,
-                Some(_) => {}
-            },
+            }
         }
     }
 }

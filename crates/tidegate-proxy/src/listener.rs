@@ -102,7 +102,14 @@ fn on_accepted(core: &Rc<Core>, shared: &Shared, socket: TcpStream, address: IpA
 /// Shakes hands, and serves what was agreed on.
 async fn serve_tls(core: Rc<Core>, socket: TcpStream, address: IpAddr, settings: Arc<ServerConfig>) {
     let handshake = Box::pin(TlsAcceptor::from(settings).accept(Batched::new(socket)));
-    let stream = match tokio::time::timeout(core.shared.limits.handshake_timeout, handshake).await {
+    let in_time = tokio::time::timeout(core.shared.limits.handshake_timeout, handshake);
+    let mut stop = core.stop.clone();
+    let shaken = tokio::select! {
+        shaken = in_time => shaken,
+        // Nothing was asked yet: nothing is lost.
+        _ = stop.wait_for(|stop| *stop) => return,
+    };
+    let stream = match shaken {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             tracing::debug!(client = %address, %error, "TLS handshake failed");
