@@ -8,6 +8,7 @@ use crate::error::ProxyError;
 use crate::gateway::Core;
 use crate::guard::{Waiting, Watch};
 use crate::peer::Peer;
+use crate::prefixed::AnySocket;
 use crate::service;
 use crate::tunnel::Handover;
 use http::header::{COOKIE, HOST, HeaderValue};
@@ -21,7 +22,6 @@ use std::rc::Rc;
 use std::time::Duration;
 use tidegate_config::{Http2, Limits};
 use tidegate_core::time::Instant;
-use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Time that an idle client has to leave once it was asked to; one that is deaf must not hold up a stop.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -39,10 +39,7 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for ThisCore {
 }
 
 /// Serves streams until the client leaves, a time-out strikes or the gateway stops.
-pub(crate) async fn serve<T>(core: Rc<Core>, socket: T, peer: Rc<Peer>)
-where
-    T: AsyncRead + AsyncWrite + Unpin + 'static,
-{
+pub(crate) async fn serve(core: Rc<Core>, socket: AnySocket, peer: Rc<Peer>) {
     let limits = core.shared.limits;
     let Some(bounds) = limits.http2 else { return };
     let watch = Watch::new(core.shared.clock);

@@ -125,7 +125,7 @@ async fn serve_tls(core: Rc<Core>, socket: TcpStream, address: IpAddr, settings:
     let is_http2 = session.alpn_protocol() == Some(b"h2");
     let peer = Rc::new(Peer { address, tls: true, names });
     if is_http2 {
-        Box::pin(http2::serve(core, stream, peer)).await;
+        Box::pin(http2::serve(core, Box::new(stream), peer)).await;
     } else {
         Box::pin(connection::serve(core, stream, peer)).await;
     }
