@@ -1,22 +1,26 @@
 """Real clients through a real gateway.
 
 The official OpenAI client: chat, streams (byte-exact), completions, embeddings, models, errors; in clear over HTTP/1.1, and over TLS and
-HTTP/2. And a call of gRPC, in clear and over TLS.
+HTTP/2. A call of gRPC and a conversation by WebSocket, in clear and over TLS.
 """
 
 import concurrent.futures
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import urllib.request
 
 import grpc
 import httpx
 import openai
 import trustme
+import websockets.sync.client
+import websockets.sync.server
 
 BINARY = sys.argv[1]
 passed = 0
@@ -157,6 +161,13 @@ def run_grpc(channel):
             check(f"gRPC: {code.name}", error.code() == code)
 
 
+def run_websocket(url, context):
+    with websockets.sync.client.connect(f"{url}/v1/realtime", ssl=context) as socket:
+        for message in ["hello", b"\x00" * 300_000, "again"]:
+            socket.send(message)
+            check(f"WebSocket: {len(message)} bytes there and back", socket.recv(timeout=10) == message)
+
+
 def main():
     engines = [start_engine(f"e{n}") for n in range(3)]
     base = start_gateway(engines)
@@ -186,6 +197,19 @@ def main():
                 run_grpc(channel)
         finally:
             server.stop(None)
+
+        def repeat(socket):
+            for message in socket:
+                socket.send(message)
+
+        with websockets.sync.server.serve(repeat, "127.0.0.1", 0) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            engine = {"address": f"127.0.0.1:{server.socket.getsockname()[1]}"}
+            run_websocket(start_gateway([engine]).replace("http", "ws"), None)
+            # Of its own: the other offers HTTP/2, which this client does not speak.
+            context = ssl.create_default_context(cadata=trust.decode())
+            run_websocket(start_gateway([engine], tls).replace("http", "ws"), context)
+            server.shutdown()
 
 
 try:

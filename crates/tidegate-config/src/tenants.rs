@@ -89,10 +89,12 @@ pub enum KeySet {
     File(PathBuf),
     /// At an URL, read at the start and every `refresh`.
     Url {
-        /// `http://host:port/path`.
+        /// `http://host:port/path`, or the same with https.
         url: String,
         /// How often.
         refresh: Duration,
+        /// The authorities that sign the certificate of an https URL, in a PEM file; `None` trusts those of the system.
+        ca: Option<PathBuf>,
     },
 }
 
@@ -210,8 +212,15 @@ impl Section for Jwt {
                 name: "jwks_url",
                 kind: Kind::Text,
                 absent: Absent::Means("jwks_file says where the keys are"),
-                summary: "An http URL with the public keys (JWKS).",
-                example: "http://127.0.0.1:9000/keys.json",
+                summary: "An http or https URL with the public keys (JWKS).",
+                example: "https://login.example.com/keys.json",
+            },
+            Key {
+                name: "jwks_ca",
+                kind: Kind::Text,
+                absent: Absent::Means("the authorities of the system"),
+                summary: "A PEM file with the authorities that sign the certificate of an https jwks_url.",
+                example: "/etc/tidegate/login-ca.pem",
             },
             Key {
                 name: "refresh",
@@ -259,8 +268,14 @@ impl Section for Jwt {
             let at = if r.is_set("jwks_url") { "jwks_url" } else { "jwks_file" };
             r.contradiction(at, found.to_owned(), "one of jwks_file and jwks_url", hint);
         }
+        let ca = r.text("jwks_ca").map(PathBuf::from);
+        if ca.is_some() && !url.as_ref().is_some_and(|u| u.starts_with("https://")) && r.all_good(&["jwks_url"]) {
+            let found = "authorities for a certificate that nobody shows".to_owned();
+            let hint = "for example: `jwks_url: https://login.example.com/keys.json`".to_owned();
+            r.contradiction("jwks_ca", found, "jwks_ca together with an https jwks_url", hint);
+        }
         let keys = match (file, url) {
-            (_, Some(url)) => KeySet::Url { url, refresh },
+            (_, Some(url)) => KeySet::Url { url, refresh, ca },
             (file, None) => KeySet::File(file.unwrap_or_default().into()),
         };
         Self {
@@ -295,10 +310,10 @@ impl Section for CertificateField {
 }
 
 fn http_url(_: &Kind, text: &str) -> Result<String, Bad> {
-    if text.starts_with("http://") {
+    if text.starts_with("http://") || text.starts_with("https://") {
         Ok(text.to_owned())
     } else {
-        Err(Bad::Type("an URL that starts with http://; for https fetch the keys into a file".to_owned()))
+        Err(Bad::Type("an URL that starts with http:// or https://".to_owned()))
     }
 }
 

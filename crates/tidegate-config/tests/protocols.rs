@@ -5,7 +5,7 @@ mod common;
 
 use common::{check, in_pool, on_top};
 use std::time::Duration;
-use tidegate_config::{Config, Protocol};
+use tidegate_config::{Config, Identify, KeySet, Protocol};
 
 fn read(text: &str) -> Config {
     Config::parse(text, "t.yaml", &|_| None).expect("a good config").0
@@ -93,5 +93,21 @@ fn tls_of_endpoints_needs_an_endpoint_that_speaks_it() {
     check(
         &in_pool("    tls: { server_name: b }"),
         "5:10 contradiction pools.p.tls | settings of TLS in a pool whose endpoints are all spoken to in clear | for example: `endpoints: [{ url: https://127.0.0.1:8443 }]`",
+    );
+}
+
+#[test]
+fn authorities_for_keys_of_tokens_go_with_https() {
+    let tenants = |keys: &str| {
+        on_top(&format!(
+            "tenants: {{ identify: [{{ jwt: {{ {keys}, algorithms: [RS256] }} }}], named: {{ acme: {{}} }} }}"
+        ))
+    };
+    let identify = read(&tenants("jwks_url: https://a/keys, jwks_ca: ca.pem")).tenants.expect("tenants").identify;
+    let Identify::Jwt(jwt) = &identify[0] else { unreachable!("{identify:?}") };
+    assert!(matches!(&jwt.keys, KeySet::Url { url, ca: Some(_), .. } if url == "https://a/keys"), "{:?}", jwt.keys);
+    check(
+        &tenants("jwks_url: http://a/keys, jwks_ca: ca.pem"),
+        "3:66 contradiction tenants.identify[0].jwt.jwks_ca | authorities for a certificate that nobody shows | for example: `jwks_url: https://login.example.com/keys.json`",
     );
 }

@@ -9,7 +9,7 @@ use crate::endpoint_handle::EndpointHandle;
 use crate::error::ProxyError;
 use crate::gateway::Core;
 use crate::grpc;
-use crate::headers::is_event_stream;
+use crate::headers::{is_event_stream, is_wanted};
 use crate::http1::SendError;
 use crate::lease::Lease;
 use crate::upload::{Upload, UploadError};
@@ -71,8 +71,8 @@ pub(crate) async fn attempt(core: &Core, asked: &Asked, lease: Lease) -> (Lease,
 async fn begin(core: &Core, asked: &Asked, lease: &Lease) -> Result<Begun, Miss> {
     let (mut upstream, head) = send(core, asked, lease).await?;
     let upgraded = head.status == http::StatusCode::SWITCHING_PROTOCOLS;
-    if upgraded && (asked.upgrade.is_none() || !head.headers.contains_key(UPGRADE)) {
-        // Nobody asked for another protocol.
+    if upgraded && !asked.upgrade.as_ref().is_some_and(|wanted| is_wanted(&head.headers, wanted)) {
+        // Nobody asked for another protocol, or not for this one.
         return Err(Miss::Endpoint(Failure::Malformed));
     }
     let is_stream = head.status.is_success() && is_event_stream(&head.headers);

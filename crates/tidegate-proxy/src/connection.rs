@@ -75,12 +75,12 @@ where
     match watch.turns_into.get() {
         Turned::Not => close(socket, is_sending).await,
         // Boxed: a connection that stays HTTP/1 must not pay for the room these need.
-        Turned::Http2 => Box::pin(http2::serve(core, Prefixed::new(held, socket), peer)).await,
+        Turned::Http2 => Box::pin(http2::serve(core, Box::new(Prefixed::new(held, socket)), peer)).await,
         Turned::Tunnel => {
             let tunnel = handover.take();
             if let Some(tunnel) = tunnel {
                 let early = [&parts.read_buf[..], &held].concat();
-                Box::pin(tunnel.run(Prefixed::new(early, socket))).await;
+                Box::pin(tunnel.run(Box::new(Prefixed::new(early, socket)))).await;
             }
         }
     }

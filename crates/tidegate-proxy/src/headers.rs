@@ -60,11 +60,21 @@ pub(crate) fn wants_trailers(headers: &HeaderMap) -> bool {
     has_token(headers, &header::TE, "trailers")
 }
 
-/// The protocol a request wants to go on with; `None` for the upgrade to HTTP/2 in clear, which may be passed over (RFC 9113, 3.1).
+/// The protocol a request wants to go on with. `None` for one that names HTTP/2 in clear: that may be passed over (RFC 9113, 3.1), and must
+/// be, as requests in a tunnel would pass every limit unseen.
 pub(crate) fn upgrade(headers: &HeaderMap) -> Option<&HeaderValue> {
     let wanted = headers.get(header::UPGRADE)?;
-    let is_h2c = wanted.as_bytes().get(..3).is_some_and(|p| p.eq_ignore_ascii_case(b"h2c"));
-    (!is_h2c && has_token(headers, &header::CONNECTION, "upgrade")).then_some(wanted)
+    let asks = has_token(headers, &header::CONNECTION, "upgrade");
+    (asks && !has_token(headers, &header::UPGRADE, "h2c")).then_some(wanted)
+}
+
+/// Whether the answer to a request that wanted `wanted` goes on with one of the protocols in it.
+pub(crate) fn is_wanted(headers: &HeaderMap, wanted: &HeaderValue) -> bool {
+    let (Some(Ok(chosen)), Ok(wanted)) = (headers.get(header::UPGRADE).map(HeaderValue::to_str), wanted.to_str())
+    else {
+        return false;
+    };
+    wanted.split(',').any(|token| token.trim().eq_ignore_ascii_case(chosen.trim()))
 }
 
 /// Whether a list of tokens, parameters left out, has `token`.
@@ -107,5 +117,25 @@ mod tests {
         }
         strip_hop_by_hop(&mut h);
         assert_eq!(h.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["content-length"]);
+    }
+
+    #[test]
+    fn an_upgrade_is_taken_up_but_for_one_that_hides_requests() {
+        let of = |connection: &'static str, protocol: &'static str| {
+            let mut h = HeaderMap::new();
+            h.insert(header::CONNECTION, HeaderValue::from_static(connection));
+            h.insert(header::UPGRADE, HeaderValue::from_static(protocol));
+            upgrade(&h).is_some()
+        };
+        assert!(of("keep-alive, Upgrade", "websocket"));
+        assert!(!of("keep-alive", "websocket"));
+        for hidden in ["h2c", "H2C", "websocket, h2c", "h2c, websocket"] {
+            assert!(!of("upgrade", hidden), "{hidden}");
+        }
+        let mut answer = HeaderMap::new();
+        answer.insert(header::UPGRADE, HeaderValue::from_static("WebSocket"));
+        let wanted = HeaderValue::from_static;
+        assert!(is_wanted(&answer, &wanted("websocket")) && is_wanted(&answer, &wanted("x, websocket")));
+        assert!(!is_wanted(&answer, &wanted("x")) && !is_wanted(&HeaderMap::new(), &wanted("x")));
     }
 }

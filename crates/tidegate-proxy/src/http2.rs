@@ -6,9 +6,10 @@
 use crate::connection::{is_overdue, next_look};
 use crate::error::ProxyError;
 use crate::gateway::Core;
-use crate::guard::Watch;
+use crate::guard::{Waiting, Watch};
 use crate::peer::Peer;
 use crate::phase::Phase;
+use crate::prefixed::AnySocket;
 use crate::service;
 use crate::tunnel::Handover;
 use http::header::{COOKIE, HOST, HeaderValue};
@@ -19,8 +20,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::time::Duration;
 use tidegate_config::{Http2, Limits};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tidegate_core::time::Instant;
+
+/// Time that an idle client has to leave once it was asked to; one that is deaf must not hold up a stop.
+const GOODBYE: Duration = Duration::from_secs(1);
+/// Shortest time between two looks at it.
+const SHORTEST_LOOK: Duration = Duration::from_millis(10);
 
 /// Spawns on the core the connection is on.
 #[derive(Clone, Copy, Debug)]
@@ -33,10 +40,7 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for ThisCore {
 }
 
 /// Serves streams until the client leaves, a time-out strikes or the gateway stops.
-pub(crate) async fn serve<T>(core: Rc<Core>, socket: T, peer: Rc<Peer>)
-where
-    T: AsyncRead + AsyncWrite + Unpin + 'static,
-{
+pub(crate) async fn serve(core: Rc<Core>, socket: AnySocket, peer: Rc<Peer>) {
     let limits = core.shared.current.limits();
     let Some(bounds) = limits.http2 else { return };
     let watch = Watch::new(core.shared.clock);
@@ -53,10 +57,10 @@ where
     if watch.phase.get().is_stopping() {
         Pin::new(&mut connection).graceful_shutdown();
     }
-    // Once asked to leave, an idle client has as long as a head may take.
-    let mut leave_by = None;
+    let (clock, mut leave_by) = (core.shared.clock, None);
     loop {
-        let wait = next_look(&core, &watch);
+        let wait =
+            leave_by.map_or_else(|| next_look(&core, &watch), |at: Instant| at.since(clock.now()).max(SHORTEST_LOOK));
         tokio::select! {
             biased;
             _ = &mut connection => return,
@@ -67,17 +71,22 @@ where
                     return;
                 }
                 // Streams that are open end; no other begins.
+                leave_by = Some(clock.now() + GOODBYE);
                 Pin::new(&mut connection).graceful_shutdown();
             }
-            () = tokio::time::sleep(wait) => match leave_by {
-                _ if !is_overdue(&core, &watch) => leave_by = None,
-                None => {
-                    leave_by = Some(core.shared.clock.now() + limits.header_timeout);
-                    Pin::new(&mut connection).graceful_shutdown();
+            () = tokio::time::sleep(wait) => {
+                let is_idle = matches!(watch.waiting.get(), Waiting::Request(_));
+                let stopping = watch.phase.get().is_stopping();
+                match leave_by {
+                    _ if !is_idle => leave_by = stopping.then(|| clock.now() + GOODBYE),
+                    Some(at) if clock.now() >= at => return,
+                    None if stopping || is_overdue(&core, &watch) => {
+                        leave_by = Some(clock.now() + GOODBYE);
+                        Pin::new(&mut connection).graceful_shutdown();
+                    }
+                    _ => {}
                 }
-                Some(at) if core.shared.clock.now() >= at => return,
-                Some(_) => {}
-            },
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::batch::Batched;
 use crate::gateway::Core;
 use crate::peer::Peer;
+use crate::phase::Phase;
 use crate::{connection, http2};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
@@ -108,7 +109,14 @@ fn on_accepted(core: &Rc<Core>, shared: &Shared, socket: TcpStream, address: IpA
 /// Shakes hands, and serves what was agreed on.
 async fn serve_tls(core: Rc<Core>, socket: TcpStream, address: IpAddr, settings: Arc<ServerConfig>) {
     let handshake = Box::pin(TlsAcceptor::from(settings).accept(Batched::new(socket)));
-    let stream = match tokio::time::timeout(core.shared.current.limits().handshake_timeout, handshake).await {
+    let in_time = tokio::time::timeout(core.shared.current.limits().handshake_timeout, handshake);
+    let mut stop = core.stop.clone();
+    let shaken = tokio::select! {
+        shaken = in_time => shaken,
+        // Nothing was asked yet: nothing is lost.
+        _ = stop.wait_for(|phase| *phase >= Phase::Closing) => return,
+    };
+    let stream = match shaken {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             tracing::debug!(client = %address, %error, "TLS handshake failed");
@@ -124,7 +132,7 @@ async fn serve_tls(core: Rc<Core>, socket: TcpStream, address: IpAddr, settings:
     let is_http2 = session.alpn_protocol() == Some(b"h2");
     let peer = Rc::new(Peer { address, tls: true, names });
     if is_http2 {
-        Box::pin(http2::serve(core, stream, peer)).await;
+        Box::pin(http2::serve(core, Box::new(stream), peer)).await;
     } else {
         Box::pin(connection::serve(core, stream, peer)).await;
     }

@@ -5,6 +5,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+/// Any socket. What is rare, or reads much at once, takes this instead of being built anew for every kind of socket: HTTP/2 alone is a few
+/// hundred kilobytes of code each time.
+pub(crate) type AnySocket = Box<dyn Socket>;
+
+/// What can be an [`AnySocket`].
+pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Socket for T {}
+
 /// Gives `first` before it reads from the socket.
 pub(crate) struct Prefixed<T> {
     first: Vec<u8>,

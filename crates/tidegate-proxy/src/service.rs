@@ -21,8 +21,9 @@ use crate::{client_key, explained, grpc, http2};
 use http::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue, RETRY_AFTER, TE, UPGRADE,
 };
+use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -186,7 +187,7 @@ async fn answer(
     };
     drop(fields);
     let id = HeaderValue::try_from(record.request_id.as_str()).ok();
-    let upgrade = upgrade_of(&head.headers, &pool)?;
+    let upgrade = upgrade_of(&head, &body, &pool)?;
     let (method, uri, headers) = upstream_head(head, &body, peer, id);
     let total = pool.settings().timeouts.total;
     let asked = Asked {
@@ -216,9 +217,11 @@ async fn answer(
     Ok((answer, budget))
 }
 
-/// The protocol that the client wants to go on with, if the pool can do that.
-fn upgrade_of(headers: &HeaderMap, pool: &PoolHandle) -> Result<Option<HeaderValue>, ProxyError> {
-    let wanted = crate::headers::upgrade(headers).cloned();
+/// The protocol that the client wants to go on with, if the pool can do that. HTTP/1.0 has no upgrade (RFC 9110, 7.8), and a body that is
+/// still on its way would end up in the tunnel.
+fn upgrade_of(head: &Parts, body: &Sniffed, pool: &PoolHandle) -> Result<Option<HeaderValue>, ProxyError> {
+    let can = head.version == Version::HTTP_11 && matches!(body, Sniffed::Whole(..));
+    let wanted = crate::headers::upgrade(&head.headers).filter(|_| can).cloned();
     if wanted.is_some() && pool.settings().protocol == Protocol::H2 {
         return Err(ProxyError::BadRequest {
             code: "upgrade_not_supported",
@@ -231,7 +234,7 @@ fn upgrade_of(headers: &HeaderMap, pool: &PoolHandle) -> Result<Option<HeaderVal
 
 /// The head as the engine gets it.
 fn upstream_head(
-    mut head: http::request::Parts,
+    mut head: Parts,
     body: &Sniffed,
     peer: &Peer,
     id: Option<HeaderValue>,

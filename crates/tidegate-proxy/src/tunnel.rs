@@ -3,6 +3,7 @@
 //! It holds its place in the pool and its reservation until then, as any other request does. An end that closes its half is told to the
 //! other, which may go on sending.
 
+use crate::prefixed::AnySocket;
 use crate::relay::End;
 use crate::upstream::Upstream;
 use std::cell::{Cell, RefCell};
@@ -33,7 +34,7 @@ impl Tunnel {
     }
 
     /// Moves bytes between `near`, the client's side, and the endpoint.
-    pub(crate) async fn run<T: AsyncRead + AsyncWrite + Unpin>(mut self, near: T) {
+    pub(crate) async fn run(mut self, near: AnySocket) {
         let (Some(upstream), Some(end)) = (self.upstream.take(), &mut self.end) else { return };
         let Some(far) = upstream.let_go() else { return self.finish(Verdict::Failed(Failure::Reset)) };
         let clock = end.core.shared.clock;

@@ -230,3 +230,15 @@ async fn the_last_request_ends_before_the_gateway_does() {
     assert_eq!(Answer::read(response.await.unwrap()).await.unwrap().text(), "ok");
     assert!(stopping.await.unwrap(), "all ended in time");
 }
+
+#[tokio::test]
+async fn a_client_that_is_deaf_does_not_hold_up_a_stop() {
+    let (endpoint, _) = noting().await;
+    let t = Running::with(&[endpoint.url()], "policy: round_robin", "");
+    let mut client = t.client().await;
+    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+    client.send([0, 0, 0, 4, 0, 0, 0, 0, 0]).await;
+    // The answer to the client's SETTINGS: the connection stands.
+    client.read_until("\0\0\0\u{4}\u{1}\0\0\0\0").await;
+    assert!(timeout(PATIENCE, t.gateway.stop(4 * PATIENCE)).await.expect("it stops in time"), "nothing was cut off");
+}

@@ -138,8 +138,13 @@ async fn an_endpoint_that_upgrades_unasked_is_malformed() {
     .await;
     let t = Running::with(&[endpoint.url()], "policy: round_robin, retry: { max_attempts: 1 }", "");
     let mut client = t.client().await;
-    // The upgrade to HTTP/2 in clear is passed over, and does not count as asking.
-    for headers in ["", "connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n"] {
+    // The upgrade to HTTP/2 in clear is passed over, and does not count as asking; nor does asking for something else.
+    for headers in [
+        "",
+        "connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n",
+        "connection: upgrade\r\nupgrade: websocket, h2c\r\n",
+        "connection: upgrade\r\nupgrade: other\r\n",
+    ] {
         client.get("/", headers).await;
         let reply = client.reply().await;
         assert!(reply.status == 502 && reply.text().contains("endpoint_malformed"), "{}", reply.text());

@@ -202,14 +202,15 @@ async fn a_shared_connection_that_ended_or_is_idle_is_replaced() {
 
 #[tokio::test]
 async fn a_client_that_leaves_resets_its_stream_and_no_other() {
-    let reset = Arc::new(Semaphore::new(0));
-    let told = Arc::clone(&reset);
+    let (came, reset) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let told = (Arc::clone(&came), Arc::clone(&reset));
     let engine = Engine::start(None, 100, move |request, mut respond| {
-        let told = Arc::clone(&told);
+        let (came, reset) = told.clone();
         async move {
             if request.uri().path() == "/leaves" {
+                came.add_permits(1);
                 let _ = std::future::poll_fn(|cx| respond.poll_reset(cx)).await;
-                told.add_permits(1);
+                reset.add_permits(1);
             } else {
                 say(respond, "ok".to_owned());
             }
@@ -219,7 +220,7 @@ async fn a_client_that_leaves_resets_its_stream_and_no_other() {
     let t = Running::with(&[format!("http://{}", engine.address)], "policy: round_robin, protocol: h2", "");
     let mut client = t.client().await;
     client.get("/leaves", "").await;
-    eventually("it is in flight", || t.in_flight() == 1).await;
+    timeout(PATIENCE, came.acquire()).await.expect("it is at the engine").unwrap().forget();
     drop(client);
     timeout(PATIENCE, reset.acquire()).await.expect("the stream is reset").unwrap().forget();
     let mut other = t.client().await;
