@@ -121,12 +121,14 @@ pub(crate) async fn serve(own: Own, n: u64, mut request: Request<Incoming>) -> R
             response
         }
     };
+    // HTTP/2, whose requests are not in a row, has a word of its own; and a connection that was upgraded is no more ours to close.
+    let tells = n > 0 && response.status() != StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     if let Some((explain, pool)) = explain.zip(pool) {
         headers.insert(EXPLAIN.clone(), explained::header(&explain, &pool));
     }
     headers.insert(REQUEST_ID.clone(), id);
-    if watch.phase.get().is_stopping() {
+    if tells && watch.phase.get().is_stopping() {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     if let Ok(reason) = HeaderValue::try_from(way.reason)

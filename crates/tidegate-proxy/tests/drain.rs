@@ -99,3 +99,37 @@ async fn a_request_without_an_answer_is_refused_when_time_is_up() {
     assert!(reply.text().contains("\"gateway_stopping\""), "{}", reply.text());
     assert_eq!(pool.with(|p, _| p.in_flight()), 0);
 }
+
+#[tokio::test]
+async fn a_last_answer_that_is_an_upgrade_stays_one() {
+    let endpoint = Scripted::start(|mut c| async move {
+        while let Some(asked) = c.request().await {
+            let upgrades = asked.header("upgrade").is_some();
+            c.send(if upgrades {
+                "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\nhello"
+            } else {
+                "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+            })
+            .await;
+        }
+    })
+    .await;
+    let t = Running::with(&[endpoint.url()], "policy: round_robin", "");
+    let mut client = t.client().await;
+    client.get("/", "").await;
+    client.reply().await;
+    let address = t.gateway.addresses()[0];
+    let stopping = tokio::spawn(async move { t.gateway.drain(&shutdown(PATIENCE, PATIENCE)).await });
+    while tokio::net::TcpStream::connect(address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    client.get("/", "connection: upgrade\r\nupgrade: websocket\r\n").await;
+    let head = client.read_until("\r\n\r\n").await.to_ascii_lowercase();
+    assert!(
+        head.starts_with("http/1.1 101") && head.contains("connection: upgrade") && !head.contains("close"),
+        "{head}"
+    );
+    client.read_until("hello").await;
+    drop(client);
+    assert!(stopping.await.unwrap());
+}

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     };
     for warning in &warnings {
-        writeln!(std::io::stderr(), "{warning}")?;
+        say(&warning.to_string());
     }
     let from = if args.takeover { take_over(&config)? } else { activated(&config)? };
     let by = if from.old.is_some() { "takeover" } else { "start" };
@@ -77,10 +77,10 @@ fn take_over(config: &Config) -> anyhow::Result<From> {
         bail!("--takeover needs `takeover: {{ socket: PATH }}` in the config, in that of the running gateway, too");
     };
     let Some(taken) = takeover::take(&settings.socket)? else {
-        writeln!(std::io::stderr(), "nobody serves at {}: starting from nothing", settings.socket.display())?;
+        say(&format!("nobody serves at {}: starting from nothing", settings.socket.display()));
         return activated(config);
     };
-    writeln!(std::io::stderr(), "taking over from process {}", taken.pid)?;
+    say(&format!("taking over from process {}", taken.pid));
     let (inherited, admin, old) = taken.into_parts();
     Ok(From { inherited, admin, old: Some(old) })
 }
@@ -108,12 +108,12 @@ async fn serve(
         }
         None => open_door(config)?,
     };
-    let mut err = std::io::stderr();
     for (address, listener) in control.addresses().iter().zip(&config.listeners) {
-        writeln!(err, "listening on {}://{address}", if listener.tls.is_some() { "https" } else { "http" })?;
+        let scheme = if listener.tls.is_some() { "https" } else { "http" };
+        say(&format!("listening on {scheme}://{address}"));
     }
     if let Some(address) = control.admin() {
-        writeln!(err, "admin, metrics and live page on http://{address}")?;
+        say(&format!("admin, metrics and live page on http://{address}"));
     }
     notify::tell(&format!("READY=1\nMAINPID={}", std::process::id()));
     let handed_over = loop {
@@ -153,23 +153,22 @@ async fn serve(
 
 /// Ends in order: open requests first.
 async fn end(mut control: Control, mut shutdown: Shutdown, heir: Option<HandedOver>) -> anyhow::Result<ExitCode> {
-    let mut err = std::io::stderr();
     if let Some(heir) = &heir {
         // Whoever connects is served by the heir already.
         shutdown.delay = Duration::ZERO;
         control.leave_admin().await;
-        writeln!(err, "process {} has taken over", heir.pid)?;
+        say(&format!("process {} has taken over", heir.pid));
     } else {
         notify::tell("STOPPING=1");
     }
     let seconds = (shutdown.delay + shutdown.drain_timeout).as_secs_f64();
-    writeln!(err, "stopping: open requests have {seconds} s to end; a second signal cuts them off")?;
+    say(&format!("stopping: open requests have {seconds} s to end; a second signal cuts them off"));
     let all_ended = control.stop(&shutdown).await;
     if let Some(heir) = heir {
         tokio::task::spawn_blocking(move || heir.finish()).await?;
     }
     if !all_ended {
-        writeln!(err, "time was up: open requests were ended with an error")?;
+        say("time was up: open requests were ended with an error");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -219,6 +218,12 @@ fn program() -> std::io::Result<PathBuf> {
 
 /// A second signal wants no more patience, and gets none.
 fn cut_short() -> anyhow::Result<ExitCode> {
-    writeln!(std::io::stderr(), "open requests were cut off")?;
+    say("open requests were cut off");
     Ok(ExitCode::FAILURE)
+}
+
+/// A line for whoever started the process, in one piece, as the process that takes over may write to the same place. That nobody reads it is
+/// no reason to end.
+fn say(line: &str) {
+    let _ = std::io::stderr().lock().write_all(format!("{line}\n").as_bytes());
 }
