@@ -14,6 +14,7 @@ use crate::queue::Queue;
 use crate::rate_limits::RateLimit;
 use crate::reader::{Reader, Section, Switch};
 use crate::recovery::{Steps, WarmUp};
+use crate::stream_end::{STREAM_ENDS, StreamEnd};
 use crate::template;
 use crate::timeouts::{Connections, Retry, Timeouts};
 use crate::walk::{Complaint, Mark};
@@ -63,6 +64,8 @@ pub struct Pool {
     pub connections: Connections,
     /// What is spoken to the endpoints.
     pub protocol: Protocol,
+    /// When a stream of events counts as whole.
+    pub stream_end: StreamEnd,
     /// TLS to the endpoints whose URL begins with `https://`.
     pub tls: EndpointTls,
     /// Tidegate replicas that share the pool (at least 1).
@@ -226,6 +229,13 @@ const KEYS: &[Key] = &[
         example: "h2",
     },
     Key {
+        name: "stream_end",
+        kind: Kind::Choice(STREAM_ENDS),
+        absent: Absent::Default("marker"),
+        summary: "When a stream of events counts as whole: marker wants the end that its API promises ([DONE] on completions), any takes every clean end.",
+        example: "marker",
+    },
+    Key {
         name: "tls",
         kind: Kind::Table(EndpointTls::TABLE),
         absent: Absent::Default("{}"),
@@ -288,6 +298,7 @@ impl Section for Pool {
             retry: r.table_or_default("retry"),
             connections: r.table_or_default("connections"),
             protocol: Protocol::named(r.choice("protocol")),
+            stream_end: StreamEnd::named(r.choice("stream_end")),
             tls,
             replicas: u32::try_from(r.integer("replicas")).unwrap_or(1),
         }

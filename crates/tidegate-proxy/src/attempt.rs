@@ -52,19 +52,28 @@ pub(crate) async fn attempt(core: &Core, asked: &Asked, lease: Lease) -> (Lease,
         let mut begun = std::pin::pin!(begin(core, asked, &lease));
         match timeout(limit.min(LISTEN_AFTER), &mut begun).await {
             Ok(result) => result,
-            Err(_) if limit <= LISTEN_AFTER => Err(Miss::Endpoint(Failure::FirstByteTimeout)),
-            Err(_) => {
-                let hangs = lease.hangs();
-                tokio::select! {
-                    biased;
-                    result = &mut begun => result,
-                    () = hangs => Err(Miss::Hung),
-                    () = tokio::time::sleep(limit - LISTEN_AFTER) => Err(Miss::Endpoint(Failure::FirstByteTimeout)),
-                }
-            }
+            Err(_) => tokio::select! {
+                biased;
+                result = &mut begun => result,
+                () = lease.hangs(), if asked.is_replayable() => Err(Miss::Hung),
+                () = waits_in_vain(asked, limit) => Err(Miss::Endpoint(Failure::FirstByteTimeout)),
+            },
         }
     };
     (lease, result)
+}
+
+/// Waits out the rest of `limit`, and once more for as long as a body that is sent on the way moved meanwhile: an engine that still reads a
+/// large upload is not late with its answer.
+async fn waits_in_vain(asked: &Asked, limit: Duration) {
+    let mut wait = limit.saturating_sub(LISTEN_AFTER);
+    loop {
+        tokio::time::sleep(wait).await;
+        if !asked.body.borrow().has_moved() {
+            return;
+        }
+        wait = limit;
+    }
 }
 
 /// Sends, and waits until the answer has begun: for a stream that is its first event, as engines send its head at once.

@@ -16,6 +16,7 @@ mod clock;
 mod connection;
 mod endpoint_handle;
 mod error;
+mod events;
 mod exchange;
 mod explained;
 mod framing;

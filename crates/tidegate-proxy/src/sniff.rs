@@ -7,7 +7,7 @@
 use crate::error::ProxyError;
 use crate::grpc;
 use crate::headers::strip_trailers;
-use crate::upload::Upload;
+use crate::upload::{Moved, Upload};
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body_util::BodyExt;
@@ -15,6 +15,7 @@ use hyper::body::{Body, Incoming};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::time::Duration;
 use tidegate_config::Limits;
 
@@ -29,8 +30,8 @@ pub(crate) enum Sniffed {
     Whole(Bytes, Option<HeaderMap>),
     /// The beginning of a body that goes on; can be sent once.
     Streamed { first: Bytes, rest: Incoming, left: u64 },
-    /// A streamed body that was sent.
-    Sent,
+    /// A streamed body that was sent, or is being sent.
+    Sent(Moved),
 }
 
 impl Sniffed {
@@ -40,12 +41,18 @@ impl Sniffed {
             Self::Whole(bytes, None) if bytes.is_empty() => return Some(Upload::Empty),
             Self::Whole(bytes, None) => return Some(Upload::Whole(Some(bytes.clone()))),
             Self::Whole(bytes, trailers) => return Some(Upload::Trailed(Some(bytes.clone()), trailers.clone())),
-            Self::Streamed { .. } | Self::Sent => {}
+            Self::Streamed { .. } | Self::Sent(_) => {}
         }
-        match std::mem::replace(self, Self::Sent) {
-            Self::Streamed { first, rest, left } => Some(Upload::Streamed { first: Some(first), rest, left }),
+        let moved = Moved::default();
+        match std::mem::replace(self, Self::Sent(Rc::clone(&moved))) {
+            Self::Streamed { first, rest, left } => Some(Upload::Streamed { first: Some(first), rest, left, moved }),
             _ => None,
         }
+    }
+
+    /// Whether a piece went on since this was last asked.
+    pub(crate) fn has_moved(&self) -> bool {
+        matches!(self, Self::Sent(moved) if moved.replace(false))
     }
 
     /// Bytes buffered.
@@ -53,7 +60,7 @@ impl Sniffed {
         match self {
             Self::Whole(bytes, _) => bytes.len(),
             Self::Streamed { first, .. } => first.len(),
-            Self::Sent => 0,
+            Self::Sent(_) => 0,
         }
     }
 
@@ -64,7 +71,7 @@ impl Sniffed {
 
     /// Whether another attempt could send it.
     pub(crate) fn is_replayable(&self) -> bool {
-        !matches!(self, Self::Sent)
+        !matches!(self, Self::Sent(_))
     }
 }
 

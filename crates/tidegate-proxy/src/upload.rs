@@ -5,7 +5,9 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use std::cell::Cell;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 /// A request body.
@@ -22,8 +24,13 @@ pub(crate) enum Upload {
         rest: Incoming,
         /// Bytes the rest may still have.
         left: u64,
+        /// Set when a piece went on.
+        moved: Moved,
     },
 }
+
+/// Whether a piece of a streamed body went on since whoever waits for the answer last looked.
+pub(crate) type Moved = Rc<Cell<bool>>;
 
 /// A body larger than `limits.max_body_bytes`, or one that broke off.
 #[derive(Debug)]
@@ -56,7 +63,8 @@ impl Body for Upload {
                 Poll::Ready(bytes.take().map(Frame::data).or_else(|| trailers.take().map(behind)).map(Ok))
             }
             Self::Streamed { first: first @ Some(_), .. } => Poll::Ready(first.take().map(|b| Ok(Frame::data(b)))),
-            Self::Streamed { rest, left, .. } => Pin::new(rest).poll_frame(cx).map(|frame| {
+            Self::Streamed { rest, left, moved, .. } => Pin::new(rest).poll_frame(cx).map(|frame| {
+                moved.set(true);
                 frame.map(|frame| {
                     let mut frame = frame.map_err(UploadError::Broken)?;
                     strip_trailers(&mut frame);
