@@ -212,3 +212,27 @@ async fn a_coding_of_the_body_is_left_as_it_is() {
     assert_eq!((seen[0].header("accept-encoding"), seen[0].header("content-encoding")), (Some("gzip, br"), Some("br")));
     assert_eq!(seen[0].body, b"\x0b\x02\x7f");
 }
+
+#[tokio::test]
+async fn a_client_that_takes_nothing_of_its_answer_is_left() {
+    let endpoint = Scripted::start(|mut c| async move {
+        let Some(_) = c.request().await else { return };
+        // More than all sockets on the way hold.
+        c.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 48 << 20)).await;
+        let piece = "x".repeat(1 << 20);
+        for _ in 0..48 {
+            c.send(&piece).await;
+        }
+    })
+    .await;
+    let t = Running::with(&[endpoint.url()], "policy: round_robin", "limits: { send_timeout: 200ms }");
+    let mut deaf = t.client().await;
+    deaf.get("/", "").await;
+    // One that reads, however much there is, is served meanwhile.
+    let mut client = t.client().await;
+    client.get("/", "").await;
+    assert_eq!(client.reply().await.body.len(), 48 << 20);
+    eventually("the other is left", || t.outcomes().contains(&"cancelled") && t.in_flight() == 0).await;
+    assert!(t.outcomes().contains(&"success"), "{:?}", t.outcomes());
+    drop(deaf);
+}
