@@ -53,19 +53,33 @@ pub(crate) async fn attempt(core: &Core, asked: &Asked, lease: Lease) -> (Lease,
         let mut begun = std::pin::pin!(begin(core, asked, &lease));
         match timeout(limit.min(LISTEN_AFTER), &mut begun).await {
             Ok(result) => result,
-            Err(_) if limit <= LISTEN_AFTER => Err(Miss::Endpoint(Failure::FirstByteTimeout)),
             Err(_) => {
                 let hangs = lease.hangs();
                 tokio::select! {
                     biased;
                     result = &mut begun => result,
-                    () = hangs => Err(Miss::Hung),
-                    () = tokio::time::sleep(limit - LISTEN_AFTER) => Err(Miss::Endpoint(Failure::FirstByteTimeout)),
+                    // A body that is gone cannot be sent elsewhere: then it is better to wait.
+                    () = hangs, if asked.is_replayable() => Err(Miss::Hung),
+                    () = silence(asked, limit) => Err(Miss::Endpoint(Failure::FirstByteTimeout)),
                 }
             }
         }
     };
     (lease, result)
+}
+
+/// Ends when an endpoint has said nothing for `limit`, all of which but [`LISTEN_AFTER`] is still to pass. A body that is going up is not
+/// waited for in silence: the time begins again with its pieces.
+async fn silence(asked: &Asked, limit: Duration) {
+    let (mut seen, mut wait) = (0, limit.saturating_sub(LISTEN_AFTER));
+    loop {
+        tokio::time::sleep(wait).await;
+        let moved = asked.moved.get();
+        if moved == seen {
+            return;
+        }
+        (seen, wait) = (moved, limit);
+    }
 }
 
 /// Sends, and waits until the answer has begun: for a stream that is its first event, as engines send its head at once.
@@ -135,7 +149,7 @@ async fn send(core: &Core, asked: &Asked, lease: &Lease) -> Result<(Upstream, ht
 }
 
 fn request(asked: &Asked, pool: &PoolHandle, endpoint: EndpointId) -> Result<http::Request<Upload>, Miss> {
-    let body = asked.body.borrow_mut().upload().ok_or(Miss::Endpoint(Failure::Reset))?;
+    let body = asked.body.borrow_mut().upload(&asked.moved).ok_or(Miss::Endpoint(Failure::Reset))?;
     let mut request = http::Request::new(body);
     *request.method_mut() = asked.method.clone();
     *request.uri_mut() = asked.uri.clone();

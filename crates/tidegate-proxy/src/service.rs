@@ -170,6 +170,7 @@ async fn answer(
         uri,
         headers,
         body: RefCell::new(body),
+        moved: Rc::default(),
         upgrade,
         hash_key,
         affinity_key,

@@ -14,7 +14,9 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::time::Duration;
 use tidegate_config::Limits;
 
@@ -34,8 +36,8 @@ pub(crate) enum Sniffed {
 }
 
 impl Sniffed {
-    /// The body to send, for one attempt; `None` if it was streamed and cannot be had again.
-    pub(crate) fn upload(&mut self) -> Option<Upload> {
+    /// The body to send, for one attempt; `None` if it was streamed and cannot be had again. A streamed one counts its pieces in `moved`.
+    pub(crate) fn upload(&mut self, moved: &Rc<Cell<u64>>) -> Option<Upload> {
         match self {
             Self::Whole(bytes, None) if bytes.is_empty() => return Some(Upload::Empty),
             Self::Whole(bytes, None) => return Some(Upload::Whole(Some(bytes.clone()))),
@@ -43,7 +45,9 @@ impl Sniffed {
             Self::Streamed { .. } | Self::Sent => {}
         }
         match std::mem::replace(self, Self::Sent) {
-            Self::Streamed { first, rest, left } => Some(Upload::Streamed { first: Some(first), rest, left }),
+            Self::Streamed { first, rest, left } => {
+                Some(Upload::Streamed { first: Some(first), rest, left, moved: Rc::clone(moved) })
+            }
             _ => None,
         }
     }

@@ -5,7 +5,9 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use std::cell::Cell;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 /// A request body.
@@ -22,6 +24,8 @@ pub(crate) enum Upload {
         rest: Incoming,
         /// Bytes the rest may still have.
         left: u64,
+        /// Pieces that were taken.
+        moved: Rc<Cell<u64>>,
     },
 }
 
@@ -56,9 +60,10 @@ impl Body for Upload {
                 Poll::Ready(bytes.take().map(Frame::data).or_else(|| trailers.take().map(behind)).map(Ok))
             }
             Self::Streamed { first: first @ Some(_), .. } => Poll::Ready(first.take().map(|b| Ok(Frame::data(b)))),
-            Self::Streamed { rest, left, .. } => Pin::new(rest).poll_frame(cx).map(|frame| {
+            Self::Streamed { rest, left, moved, .. } => Pin::new(rest).poll_frame(cx).map(|frame| {
                 frame.map(|frame| {
                     let mut frame = frame.map_err(UploadError::Broken)?;
+                    moved.set(moved.get() + 1);
                     strip_trailers(&mut frame);
                     let size = frame.data_ref().map_or(0, |d| d.len() as u64);
                     *left = left.checked_sub(size).ok_or(UploadError::TooLarge)?;

@@ -236,3 +236,27 @@ async fn a_client_that_takes_nothing_of_its_answer_is_left() {
     assert!(t.outcomes().contains(&"success"), "{:?}", t.outcomes());
     drop(deaf);
 }
+
+#[tokio::test]
+async fn a_long_upload_is_no_silence() {
+    let endpoint = Scripted::start(|mut c| async move {
+        while let Some(asked) = c.request().await {
+            if asked.head.starts_with("POST /answered") {
+                c.send("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+            }
+        }
+    })
+    .await;
+    let keys = "policy: round_robin, timeouts: { first_byte: 300ms }";
+    let t = Running::with(&[endpoint.url()], keys, "limits: { sniff_bytes: 1KiB }");
+    for (path, status) in [("/answered", 200), ("/silent", 504)] {
+        let mut client = t.client().await;
+        client.send(format!("POST {path} HTTP/1.1\r\nhost: t\r\ncontent-length: 20000\r\n\r\n")).await;
+        let mut pace = tokio::time::interval(std::time::Duration::from_millis(100));
+        for _ in 0..10 {
+            pace.tick().await;
+            client.send("x".repeat(2000)).await;
+        }
+        assert_eq!(client.reply().await.status, status, "{path}, after three times as long as the first byte may take");
+    }
+}
