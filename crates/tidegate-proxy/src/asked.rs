@@ -14,8 +14,8 @@ pub(crate) struct Asked {
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) body: RefCell<Sniffed>,
-    /// Pieces of a streamed body that went up.
-    pub(crate) moved: Rc<Cell<u64>>,
+    /// Pieces of the body that went up, if it is streamed.
+    pub(crate) moved: Option<Rc<Cell<u64>>>,
     /// The protocol that the client wants to go on with, such as `websocket`.
     pub(crate) upgrade: Option<HeaderValue>,
     pub(crate) hash_key: Option<u64>,

@@ -74,7 +74,7 @@ async fn silence(asked: &Asked, limit: Duration) {
     let (mut seen, mut wait) = (0, limit.saturating_sub(LISTEN_AFTER));
     loop {
         tokio::time::sleep(wait).await;
-        let moved = asked.moved.get();
+        let moved = asked.moved.as_ref().map_or(0, |m| m.get());
         if moved == seen {
             return;
         }
@@ -149,7 +149,7 @@ async fn send(core: &Core, asked: &Asked, lease: &Lease) -> Result<(Upstream, ht
 }
 
 fn request(asked: &Asked, pool: &PoolHandle, endpoint: EndpointId) -> Result<http::Request<Upload>, Miss> {
-    let body = asked.body.borrow_mut().upload(&asked.moved).ok_or(Miss::Endpoint(Failure::Reset))?;
+    let body = asked.body.borrow_mut().upload().ok_or(Miss::Endpoint(Failure::Reset))?;
     let mut request = http::Request::new(body);
     *request.method_mut() = asked.method.clone();
     *request.uri_mut() = asked.uri.clone();

@@ -29,15 +29,15 @@ const BYTES_PER_TOKEN: usize = 4;
 pub(crate) enum Sniffed {
     /// All of it, and what stood behind it.
     Whole(Bytes, Option<HeaderMap>),
-    /// The beginning of a body that goes on; can be sent once.
-    Streamed { first: Bytes, rest: Incoming, left: u64 },
+    /// The beginning of a body that goes on; can be sent once. Counts its pieces that went up.
+    Streamed { first: Bytes, rest: Incoming, left: u64, moved: Rc<Cell<u64>> },
     /// A streamed body that was sent.
     Sent,
 }
 
 impl Sniffed {
-    /// The body to send, for one attempt; `None` if it was streamed and cannot be had again. A streamed one counts its pieces in `moved`.
-    pub(crate) fn upload(&mut self, moved: &Rc<Cell<u64>>) -> Option<Upload> {
+    /// The body to send, for one attempt; `None` if it was streamed and cannot be had again.
+    pub(crate) fn upload(&mut self) -> Option<Upload> {
         match self {
             Self::Whole(bytes, None) if bytes.is_empty() => return Some(Upload::Empty),
             Self::Whole(bytes, None) => return Some(Upload::Whole(Some(bytes.clone()))),
@@ -45,8 +45,8 @@ impl Sniffed {
             Self::Streamed { .. } | Self::Sent => {}
         }
         match std::mem::replace(self, Self::Sent) {
-            Self::Streamed { first, rest, left } => {
-                Some(Upload::Streamed { first: Some(first), rest, left, moved: Rc::clone(moved) })
+            Self::Streamed { first, rest, left, moved } => {
+                Some(Upload::Streamed { first: Some(first), rest, left, moved })
             }
             _ => None,
         }
@@ -59,6 +59,11 @@ impl Sniffed {
             Self::Streamed { first, .. } => first.len(),
             Self::Sent => 0,
         }
+    }
+
+    /// Where a streamed body counts its pieces that went up.
+    pub(crate) fn moved(&self) -> Option<Rc<Cell<u64>>> {
+        if let Self::Streamed { moved, .. } = self { Some(Rc::clone(moved)) } else { None }
     }
 
     /// Whether it is sent with its length before it.
@@ -83,7 +88,12 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Incoming, limits: &Limit
     }
     // A call of gRPC may answer before it has been asked all.
     if declared.is_some_and(|n| n > limits.sniff_bytes as u64) || grpc::is_call(headers) {
-        return Ok(Sniffed::Streamed { first: Bytes::new(), rest: body, left: limits.max_body_bytes });
+        return Ok(Sniffed::Streamed {
+            first: Bytes::new(),
+            rest: body,
+            left: limits.max_body_bytes,
+            moved: Rc::default(),
+        });
     }
     let mut first: Option<Bytes> = None;
     let mut more = BytesMut::new();
@@ -111,7 +121,12 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Incoming, limits: &Limit
         }
         if size > limits.sniff_bytes {
             let first = if more.is_empty() { first.unwrap_or_default() } else { more.freeze() };
-            return Ok(Sniffed::Streamed { left: limits.max_body_bytes - size as u64, first, rest: body });
+            return Ok(Sniffed::Streamed {
+                left: limits.max_body_bytes - size as u64,
+                first,
+                rest: body,
+                moved: Rc::default(),
+            });
         }
         if body.is_end_stream() {
             break;
