@@ -24,6 +24,8 @@ pub struct Limits {
     pub max_connections: usize,
     /// Most connections from one address, over all listeners; `None` has no bound.
     pub max_connections_per_address: Option<usize>,
+    /// Longest time in which a client of HTTP/1.1 takes nothing of an answer that waits for it; `None` has no bound.
+    pub send_timeout: Option<Duration>,
     /// Longest time until a TLS handshake is complete.
     pub handshake_timeout: Duration,
     /// Bounds on HTTP/2 connections; `None` speaks HTTP/1.1 only.
@@ -92,6 +94,13 @@ impl Section for Limits {
                 example: "100",
             },
             Key {
+                name: "send_timeout",
+                kind: Kind::Duration { min: 0.001, max: 86_400.0, word: Some("none") },
+                absent: Absent::Default("60s"),
+                summary: "Longest time in which a client takes nothing of an answer that waits for it (HTTP/1.1; with HTTP/2 pings find it out).",
+                example: "60s",
+            },
+            Key {
                 name: "handshake_timeout",
                 kind: Kind::Duration { min: 0.001, max: 3600.0, word: None },
                 absent: Absent::Default("10s"),
@@ -121,6 +130,7 @@ impl Section for Limits {
             max_connections_per_address: r
                 .integer_or_none("max_connections_per_address")
                 .and_then(|n| usize::try_from(n).ok()),
+            send_timeout: r.duration_or_none("send_timeout"),
             handshake_timeout: r.duration("handshake_timeout"),
             http2: match r.switch("http2") {
                 Switch::On(http2) => Some(http2),

@@ -37,7 +37,7 @@ impl Section for Timeouts {
                 name: "first_byte",
                 kind: Kind::Duration { min: 0.001, max: 86_400.0, word: Some("none") },
                 absent: Absent::Default("60s"),
-                summary: "From sending until the first byte of the answer; while a large body is being sent, since a piece of it went on.",
+                summary: "From sending until the first byte of the answer; where a long body goes up, from its last piece.",
                 example: "60s",
             },
             Key {

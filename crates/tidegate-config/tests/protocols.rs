@@ -28,6 +28,8 @@ fn connections_are_bounded_per_listener_and_where_asked_per_address() {
     let limits = read(&on_top("")).limits;
     assert_eq!((limits.max_connections, limits.max_connections_per_address), (10_000, None));
     assert_eq!(limits.handshake_timeout, Duration::from_secs(10));
+    assert_eq!(limits.send_timeout, Some(Duration::from_secs(60)));
+    assert_eq!(read(&on_top("limits: { send_timeout: none }")).limits.send_timeout, None);
     let limits = read(&on_top("limits: { max_connections_per_address: 100, handshake_timeout: 1s }")).limits;
     assert_eq!((limits.max_connections_per_address, limits.handshake_timeout), (Some(100), Duration::from_secs(1)));
 }

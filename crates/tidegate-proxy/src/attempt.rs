@@ -52,27 +52,32 @@ pub(crate) async fn attempt(core: &Core, asked: &Asked, lease: Lease) -> (Lease,
         let mut begun = std::pin::pin!(begin(core, asked, &lease));
         match timeout(limit.min(LISTEN_AFTER), &mut begun).await {
             Ok(result) => result,
-            Err(_) => tokio::select! {
-                biased;
-                result = &mut begun => result,
-                () = lease.hangs(), if asked.is_replayable() => Err(Miss::Hung),
-                () = waits_in_vain(asked, limit) => Err(Miss::Endpoint(Failure::FirstByteTimeout)),
-            },
+            Err(_) => {
+                let hangs = lease.hangs();
+                tokio::select! {
+                    biased;
+                    result = &mut begun => result,
+                    // A body that is gone cannot be sent elsewhere: then it is better to wait.
+                    () = hangs, if asked.is_replayable() => Err(Miss::Hung),
+                    () = silence(asked, limit) => Err(Miss::Endpoint(Failure::FirstByteTimeout)),
+                }
+            }
         }
     };
     (lease, result)
 }
 
-/// Waits out the rest of `limit`, and once more for as long as a body that is sent on the way moved meanwhile: an engine that still reads a
-/// large upload is not late with its answer.
-async fn waits_in_vain(asked: &Asked, limit: Duration) {
-    let mut wait = limit.saturating_sub(LISTEN_AFTER);
+/// Ends when an endpoint has said nothing for `limit`, all of which but [`LISTEN_AFTER`] is still to pass. A body that is going up is not
+/// waited for in silence: the time begins again with its pieces.
+async fn silence(asked: &Asked, limit: Duration) {
+    let (mut seen, mut wait) = (0, limit.saturating_sub(LISTEN_AFTER));
     loop {
         tokio::time::sleep(wait).await;
-        if !asked.body.borrow().has_moved() {
+        let moved = asked.moved.as_ref().map_or(0, |m| m.get());
+        if moved == seen {
             return;
         }
-        wait = limit;
+        (seen, wait) = (moved, limit);
     }
 }
 

@@ -60,6 +60,10 @@ where
                 }
             }
             () = tokio::time::sleep(wait) => {
+                if is_deaf(&core, &watch) {
+                    // What is under way is dropped with the connection: the client has left, for all that can be told.
+                    return;
+                }
                 if is_overdue(&core, &watch) {
                     match watch.waiting.get() {
                         Waiting::Head(_) => watch.refuse(head_timeout()),
@@ -90,10 +94,12 @@ where
 pub(crate) fn next_look(core: &Core, watch: &Watch) -> Duration {
     let (limits, now) = (core.shared.current.limits(), core.shared.clock.now());
     let left = |since, limit: Duration| limit.saturating_sub(now.since(since));
+    // A wait is not cut short by what happens meanwhile.
+    let most = limits.send_timeout.unwrap_or(limits.header_timeout).min(limits.header_timeout);
     let wait = match watch.waiting.get() {
-        Waiting::Request(since) => left(since, limits.idle_timeout).min(limits.header_timeout),
+        Waiting::Request(since) => left(since, limits.idle_timeout).min(most),
         Waiting::Head(since) => left(since, limits.header_timeout),
-        Waiting::Answer => limits.header_timeout,
+        Waiting::Answer => most,
     };
     wait.max(Duration::from_millis(10))
 }
@@ -105,6 +111,12 @@ pub(crate) fn is_overdue(core: &Core, watch: &Watch) -> bool {
         Waiting::Head(since) => now.since(since) >= limits.header_timeout,
         Waiting::Answer => false,
     }
+}
+
+/// Whether the client has taken nothing for too long.
+fn is_deaf(core: &Core, watch: &Watch) -> bool {
+    let (limit, since) = (core.shared.current.limits().send_timeout, watch.blocked.get());
+    limit.zip(since).is_some_and(|(limit, since)| core.shared.clock.now().since(since) >= limit)
 }
 
 fn head_timeout() -> ProxyError {

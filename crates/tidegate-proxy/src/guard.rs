@@ -39,6 +39,8 @@ pub(crate) struct Watch {
     answered: Cell<u64>,
     refusal: RefCell<Option<ProxyError>>,
     pub(crate) waiting: Cell<Waiting>,
+    /// Since when the client takes nothing that waits for it.
+    pub(crate) blocked: Cell<Option<Instant>>,
     /// What the connection turns into once the HTTP library lets go of it.
     pub(crate) turns_into: Cell<Turned>,
     /// The gateway's, as far as the connection has heard of it.
@@ -62,7 +64,17 @@ impl Watch {
         let (waiting, phase) = (Cell::new(Waiting::Request(clock.now())), Cell::new(Phase::Serving));
         let (heads, answered) = (Cell::new(0), Cell::new(0));
         let (refusal, turns_into) = (RefCell::new(None), Cell::new(Turned::Not));
-        Rc::new(Self { heads, answered, refusal, waiting, turns_into, phase, clock })
+        Rc::new(Self { heads, answered, refusal, waiting, blocked: Cell::new(None), turns_into, phase, clock })
+    }
+
+    /// Notes whether the client takes what is written to it.
+    fn on_write<R>(&self, written: Poll<R>) -> Poll<R> {
+        match (written.is_pending(), self.blocked.get()) {
+            (true, None) => self.blocked.set(Some(self.clock.now())),
+            (false, Some(_)) => self.blocked.set(None),
+            _ => {}
+        }
+        written
     }
 
     /// A request has begun, and was let through.
@@ -324,11 +336,13 @@ impl<T: AsyncRead + Unpin> Read for Guard<T> {
 
 impl<T: AsyncWrite + Unpin> Write for Guard<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(cx, buf)
+        let written = Pin::new(&mut self.socket).poll_write(cx, buf);
+        self.watch.on_write(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
+        let written = Pin::new(&mut self.socket).poll_flush(cx);
+        self.watch.on_write(written)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -344,6 +358,7 @@ impl<T: AsyncWrite + Unpin> Write for Guard<T> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.socket).poll_write_vectored(cx, bufs);
+        self.watch.on_write(written)
     }
 }

@@ -196,6 +196,7 @@ async fn answer(
         method,
         uri,
         headers,
+        moved: body.moved(),
         body: RefCell::new(body),
         upgrade,
         hash_key,

@@ -7,13 +7,14 @@
 use crate::error::ProxyError;
 use crate::grpc;
 use crate::headers::strip_trailers;
-use crate::upload::{Moved, Upload};
+use crate::upload::Upload;
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -28,10 +29,10 @@ const BYTES_PER_TOKEN: usize = 4;
 pub(crate) enum Sniffed {
     /// All of it, and what stood behind it.
     Whole(Bytes, Option<HeaderMap>),
-    /// The beginning of a body that goes on; can be sent once.
-    Streamed { first: Bytes, rest: Incoming, left: u64 },
-    /// A streamed body that was sent, or is being sent.
-    Sent(Moved),
+    /// The beginning of a body that goes on; can be sent once. Counts its pieces that went up.
+    Streamed { first: Bytes, rest: Incoming, left: u64, moved: Rc<Cell<u64>> },
+    /// A streamed body that was sent.
+    Sent,
 }
 
 impl Sniffed {
@@ -41,18 +42,14 @@ impl Sniffed {
             Self::Whole(bytes, None) if bytes.is_empty() => return Some(Upload::Empty),
             Self::Whole(bytes, None) => return Some(Upload::Whole(Some(bytes.clone()))),
             Self::Whole(bytes, trailers) => return Some(Upload::Trailed(Some(bytes.clone()), trailers.clone())),
-            Self::Streamed { .. } | Self::Sent(_) => {}
+            Self::Streamed { .. } | Self::Sent => {}
         }
-        let moved = Moved::default();
-        match std::mem::replace(self, Self::Sent(Rc::clone(&moved))) {
-            Self::Streamed { first, rest, left } => Some(Upload::Streamed { first: Some(first), rest, left, moved }),
+        match std::mem::replace(self, Self::Sent) {
+            Self::Streamed { first, rest, left, moved } => {
+                Some(Upload::Streamed { first: Some(first), rest, left, moved })
+            }
             _ => None,
         }
-    }
-
-    /// Whether a piece went on since this was last asked.
-    pub(crate) fn has_moved(&self) -> bool {
-        matches!(self, Self::Sent(moved) if moved.replace(false))
     }
 
     /// Bytes buffered.
@@ -60,8 +57,13 @@ impl Sniffed {
         match self {
             Self::Whole(bytes, _) => bytes.len(),
             Self::Streamed { first, .. } => first.len(),
-            Self::Sent(_) => 0,
+            Self::Sent => 0,
         }
+    }
+
+    /// Where a streamed body counts its pieces that went up.
+    pub(crate) fn moved(&self) -> Option<Rc<Cell<u64>>> {
+        if let Self::Streamed { moved, .. } = self { Some(Rc::clone(moved)) } else { None }
     }
 
     /// Whether it is sent with its length before it.
@@ -71,7 +73,7 @@ impl Sniffed {
 
     /// Whether another attempt could send it.
     pub(crate) fn is_replayable(&self) -> bool {
-        !matches!(self, Self::Sent(_))
+        !matches!(self, Self::Sent)
     }
 }
 
@@ -86,7 +88,12 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Incoming, limits: &Limit
     }
     // A call of gRPC may answer before it has been asked all.
     if declared.is_some_and(|n| n > limits.sniff_bytes as u64) || grpc::is_call(headers) {
-        return Ok(Sniffed::Streamed { first: Bytes::new(), rest: body, left: limits.max_body_bytes });
+        return Ok(Sniffed::Streamed {
+            first: Bytes::new(),
+            rest: body,
+            left: limits.max_body_bytes,
+            moved: Rc::default(),
+        });
     }
     let mut first: Option<Bytes> = None;
     let mut more = BytesMut::new();
@@ -114,7 +121,12 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Incoming, limits: &Limit
         }
         if size > limits.sniff_bytes {
             let first = if more.is_empty() { first.unwrap_or_default() } else { more.freeze() };
-            return Ok(Sniffed::Streamed { left: limits.max_body_bytes - size as u64, first, rest: body });
+            return Ok(Sniffed::Streamed {
+                left: limits.max_body_bytes - size as u64,
+                first,
+                rest: body,
+                moved: Rc::default(),
+            });
         }
         if body.is_end_stream() {
             break;

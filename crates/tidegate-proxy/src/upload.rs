@@ -24,13 +24,10 @@ pub(crate) enum Upload {
         rest: Incoming,
         /// Bytes the rest may still have.
         left: u64,
-        /// Set when a piece went on.
-        moved: Moved,
+        /// Pieces that were taken.
+        moved: Rc<Cell<u64>>,
     },
 }
-
-/// Whether a piece of a streamed body went on since whoever waits for the answer last looked.
-pub(crate) type Moved = Rc<Cell<bool>>;
 
 /// A body larger than `limits.max_body_bytes`, or one that broke off.
 #[derive(Debug)]
@@ -64,9 +61,9 @@ impl Body for Upload {
             }
             Self::Streamed { first: first @ Some(_), .. } => Poll::Ready(first.take().map(|b| Ok(Frame::data(b)))),
             Self::Streamed { rest, left, moved, .. } => Pin::new(rest).poll_frame(cx).map(|frame| {
-                moved.set(true);
                 frame.map(|frame| {
                     let mut frame = frame.map_err(UploadError::Broken)?;
+                    moved.set(moved.get() + 1);
                     strip_trailers(&mut frame);
                     let size = frame.data_ref().map_or(0, |d| d.len() as u64);
                     *left = left.checked_sub(size).ok_or(UploadError::TooLarge)?;

@@ -212,3 +212,51 @@ async fn a_coding_of_the_body_is_left_as_it_is() {
     assert_eq!((seen[0].header("accept-encoding"), seen[0].header("content-encoding")), (Some("gzip, br"), Some("br")));
     assert_eq!(seen[0].body, b"\x0b\x02\x7f");
 }
+
+#[tokio::test]
+async fn a_client_that_takes_nothing_of_its_answer_is_left() {
+    let endpoint = Scripted::start(|mut c| async move {
+        let Some(_) = c.request().await else { return };
+        // More than all sockets on the way hold.
+        c.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 48 << 20)).await;
+        let piece = "x".repeat(1 << 20);
+        for _ in 0..48 {
+            c.send(&piece).await;
+        }
+    })
+    .await;
+    let t = Running::with(&[endpoint.url()], "policy: round_robin", "limits: { send_timeout: 200ms }");
+    let mut deaf = t.client().await;
+    deaf.get("/", "").await;
+    // One that reads, however much there is, is served meanwhile.
+    let mut client = t.client().await;
+    client.get("/", "").await;
+    assert_eq!(client.reply().await.body.len(), 48 << 20);
+    eventually("the other is left", || t.outcomes().contains(&"cancelled") && t.in_flight() == 0).await;
+    assert!(t.outcomes().contains(&"success"), "{:?}", t.outcomes());
+    drop(deaf);
+}
+
+#[tokio::test]
+async fn a_long_upload_is_no_silence() {
+    let endpoint = Scripted::start(|mut c| async move {
+        while let Some(asked) = c.request().await {
+            if asked.head.starts_with("POST /answered") {
+                c.send("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+            }
+        }
+    })
+    .await;
+    let keys = "policy: round_robin, timeouts: { first_byte: 300ms }";
+    let t = Running::with(&[endpoint.url()], keys, "limits: { sniff_bytes: 1KiB }");
+    for (path, status) in [("/answered", 200), ("/silent", 504)] {
+        let mut client = t.client().await;
+        client.send(format!("POST {path} HTTP/1.1\r\nhost: t\r\ncontent-length: 20000\r\n\r\n")).await;
+        let mut pace = tokio::time::interval(std::time::Duration::from_millis(100));
+        for _ in 0..10 {
+            pace.tick().await;
+            client.send("x".repeat(2000)).await;
+        }
+        assert_eq!(client.reply().await.status, status, "{path}, after three times as long as the first byte may take");
+    }
+}
