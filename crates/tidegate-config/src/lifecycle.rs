@@ -109,6 +109,7 @@ impl Config {
     /// Keys in which `self` differs from `running` and which a process cannot take while it runs; it takes the rest.
     pub fn needs_restart(&self, running: &Self) -> Vec<&'static str> {
         let address = |c: &Self| c.admin.as_ref().map(|a| a.address);
+        let per_address = |c: &Self| c.limits.max_connections_per_address;
         let differs = [
             ("listeners", self.listeners != running.listeners),
             ("threads", self.thread_count() != running.thread_count()),
@@ -116,7 +117,61 @@ impl Config {
             ("log", self.log != running.log),
             ("journal", self.journal != running.journal),
             ("takeover", self.takeover != running.takeover),
+            ("limits.max_connections_per_address", per_address(self) != per_address(running)),
+            // Whether it is offered in a TLS handshake is settled when the listener is made.
+            ("limits.http2", self.limits.http2.is_some() != running.limits.http2.is_some()),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_cannot_take_while_it_runs_is_named() {
+        let base = "listeners: [{ address: 127.0.0.1:1 }]\npools: { p: { endpoints: [{ url: http://a:1 }] } }\n";
+        let config = |text: &str| Config::parse(text, "t", &|_| None).unwrap().0;
+        let running = config(&format!("{base}threads: 2"));
+        let needs = |text: &str| config(text).needs_restart(&running);
+        assert!(
+            needs(&format!("{base}threads: 2\nreload: {{ watch: off }}\nlimits: {{ idle_timeout: 1s }}")).is_empty()
+        );
+        for (more, key) in [
+            ("threads: 3", "threads"),
+            ("threads: 2\nadmin: { address: 127.0.0.1:2 }", "admin.address"),
+            ("threads: 2\nadmin: off", "admin.address"),
+            ("threads: 2\nlog: { level: debug }", "log"),
+            ("threads: 2\njournal: { folder: /x }", "journal"),
+            ("threads: 2\ntakeover: { socket: /x }", "takeover"),
+            ("threads: 2\nlimits: { max_connections_per_address: 7 }", "limits.max_connections_per_address"),
+            ("threads: 2\nlimits: { http2: off }", "limits.http2"),
+        ] {
+            assert_eq!(needs(&format!("{base}{more}")), [key]);
+        }
+        assert_eq!(needs(&format!("{base}threads: 2").replace(":1 }]\npools", ":3 }]\npools")), ["listeners"]);
+    }
+
+    #[test]
+    fn defaults_and_words_are_as_documented() {
+        let text = |more: &str| {
+            format!(
+                "listeners: [{{ address: 127.0.0.1:1 }}]\npools: {{ p: {{ endpoints: [{{ url: http://a:1 }}] }} }}\n{more}"
+            )
+        };
+        let config = |more: &str| Config::parse(&text(more), "t", &|_| None).unwrap().0;
+        let seconds = Duration::from_secs;
+        let c = config("");
+        assert_eq!((c.reload.watch, c.takeover), (Some(seconds(1)), None));
+        let defaults = Shutdown { delay: seconds(0), drain_timeout: seconds(30), keep_alive: seconds(5) };
+        assert_eq!(c.shutdown, defaults);
+        let c = config(
+            "reload: { watch: off }\nshutdown: { delay: 3s, drain_timeout: 2m, keep_alive: 0s }\ntakeover: { socket: /s }",
+        );
+        assert_eq!((c.reload.watch, c.shutdown.delay, c.shutdown.drain_timeout), (None, seconds(3), seconds(120)));
+        assert_eq!(c.takeover.map(|t| t.socket), Some(PathBuf::from("/s")));
+        let problems = Config::parse(&text("takover: { socket: /s }"), "t", &|_| None).unwrap_err();
+        assert!(problems[0].hint.contains("takeover"), "{}", problems[0]);
     }
 }
