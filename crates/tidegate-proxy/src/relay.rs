@@ -51,6 +51,8 @@ pub(crate) struct Relay {
     total_at: Option<Instant>,
     last_frame: Instant,
     timer: Option<Pin<Box<Sleep>>>,
+    /// Its length was not announced, so that words of ours have room behind what came.
+    is_open: bool,
     /// How it ends before its time, once that is known.
     ending: Option<Ending>,
     /// The gateway waits no longer; nobody upstream is to blame.
@@ -117,7 +119,7 @@ impl End {
 }
 
 impl Relay {
-    pub(crate) fn new(first: Option<Frame<Piece>>, upstream: Upstream, end: End) -> Self {
+    pub(crate) fn new(first: Option<Frame<Piece>>, upstream: Upstream, is_open: bool, end: End) -> Self {
         let timeouts = &end.lease.pool().settings().timeouts;
         let (between, total_at) = (timeouts.between_tokens, timeouts.total.map(|t| end.arrived + t));
         let last_frame = end.core.shared.clock.now();
@@ -136,6 +138,7 @@ impl Relay {
             upstream: Some(upstream),
             end: Some(end),
             events,
+            is_open,
             tokens,
             between,
             total_at,
@@ -202,9 +205,8 @@ impl Relay {
     /// The answer ends before its time: upstream at once, downstream once what went before is written. A stream tells its client why, where
     /// an event can begin.
     fn fail(&mut self, verdict: Verdict, cx: &mut Context<'_>) -> Poll<Option<Frame<Piece>>> {
-        // An answer of a known length has no room for words of ours.
-        let has_room = self.upstream.take().is_some_and(|upstream| upstream.left().is_none());
-        let events = self.events.as_ref().filter(|e| has_room && (self.is_cut || e.is_between_events()));
+        self.upstream = None;
+        let events = self.events.as_ref().filter(|e| self.is_open && (self.is_cut || e.is_between_events()));
         if events.is_none() {
             self.ending = Some(Ending::Due(verdict));
             cx.waker().wake_by_ref();
@@ -323,6 +325,8 @@ impl Body for Download {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Own(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
+            // However much of it is here already: it may get longer.
+            Self::Relayed(relay) if relay.is_open && relay.events.is_some() => SizeHint::default(),
             Self::Relayed(relay) => {
                 let first = relay.first.as_ref().and_then(|f| f.data_ref()).map_or(0, |d| d.len() as u64);
                 relay

@@ -325,7 +325,10 @@ fn relay(
     let watch = Rc::clone(&open.watch);
     let end = End { core: Rc::clone(core), watch, lease, verdict, record, budget, arrived: open.arrived };
     let download = match upgraded {
-        None => Download::Relayed(Box::new(Relay::new(first, upstream, end))),
+        None => {
+            let is_open = !head.headers.contains_key(CONTENT_LENGTH);
+            Download::Relayed(Box::new(Relay::new(first, upstream, is_open, end)))
+        }
         Some(protocol) => {
             head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             head.headers.insert(UPGRADE, protocol);

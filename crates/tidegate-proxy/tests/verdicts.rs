@@ -1,5 +1,7 @@
 //! One verdict per stream, at its end, and what its client reads.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests: a failed expectation is a failed test")]
+
 mod common;
 
 use common::Running;
@@ -16,7 +18,10 @@ async fn ends(
     pool: &str,
 ) -> (String, bool, &'static str) {
     let endpoint = Scripted::start(move |mut c| async move {
-        c.request().await.unwrap();
+        if c.request().await.is_none() {
+            // A probe that only connects.
+            return;
+        }
         c.send(HEAD).await;
         for chunk in chunks {
             c.send_chunk(chunk).await;
