@@ -29,6 +29,11 @@ show:
 	SHOW_STREAMS=2000 SHOW_RELOADS=20 SHOW_HAND_OVERS=3 SHOW_SECONDS=40 \
 		$(CARGO) test --release -p tidegate --test lifecycle_show -- --nocapture
 
+# Half an hour of mixed load with faults and a reload every 10 s: flat memory, everything back to zero.
+soak:
+	$(CARGO) build --release --quiet -p tidegate
+	tools/soak.py $(TARGET)/release/tidegate $(or $(ARGS),30)
+
 # One decision for every policy and size of fleet; then, where ../shared/bench is there, proxies side by side.
 bench:
 	$(CARGO) bench -p tidegate-core --bench decision -- $(ARGS)
