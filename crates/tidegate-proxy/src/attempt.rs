@@ -12,8 +12,9 @@ use crate::grpc;
 use crate::headers::{is_event_stream, is_wanted};
 use crate::http1::SendError;
 use crate::lease::Lease;
-use crate::upload::{Upload, UploadError};
+use crate::upload::UploadError;
 use crate::upstream::Upstream;
+use crate::wanted::Wanted;
 use http::HeaderMap;
 use http::header::{CONNECTION, RETRY_AFTER, UPGRADE};
 use http_body::Frame;
@@ -147,22 +148,19 @@ async fn send(core: &Core, asked: &Asked, lease: &Lease) -> Result<(Upstream, ht
     Ok((upstream, head))
 }
 
-fn request(asked: &Asked, endpoint: &EndpointHandle) -> Result<http::Request<Upload>, Miss> {
+fn request<'r>(asked: &'r Asked, endpoint: &EndpointHandle) -> Result<Wanted<'r>, Miss> {
     let body = asked.body.borrow_mut().upload().ok_or(Miss::Endpoint(Failure::Reset))?;
-    let mut request = http::Request::new(body);
-    *request.method_mut() = asked.method.clone();
-    *request.uri_mut() = asked.uri.clone();
-    *request.headers_mut() = asked.headers.clone();
+    let mut own = Vec::new();
     if let Some(protocol) = &asked.upgrade {
-        request.headers_mut().insert(CONNECTION, http::HeaderValue::from_static("upgrade"));
-        request.headers_mut().insert(UPGRADE, protocol.clone());
+        own.push((CONNECTION, http::HeaderValue::from_static("upgrade")));
+        own.push((UPGRADE, protocol.clone()));
     }
     if !asked.headers.contains_key(http::header::HOST)
         && let Ok(host) = http::HeaderValue::try_from(endpoint.authority.as_str())
     {
-        request.headers_mut().insert(http::header::HOST, host);
+        own.push((http::header::HOST, host));
     }
-    Ok(request)
+    Ok(Wanted { method: &asked.method, uri: &asked.uri, headers: &asked.headers, own, body })
 }
 
 fn miss(error: &SendError) -> Miss {

@@ -95,13 +95,8 @@ fn check_request_line(line: &[u8]) -> Result<bool, Fault> {
     {
         return Err(wrong());
     }
-    let lower = target.to_ascii_lowercase();
-    if method != b"CONNECT"
-        && target[0] != b'/'
-        && target != b"*"
-        && !lower.starts_with(b"http://")
-        && !lower.starts_with(b"https://")
-    {
+    let begins = |with: &[u8]| target.get(..with.len()).is_some_and(|t| t.eq_ignore_ascii_case(with));
+    if method != b"CONNECT" && target[0] != b'/' && target != b"*" && !begins(b"http://") && !begins(b"https://") {
         return Err(bad("bad_target", "the request's target is neither a path that starts with / nor an absolute URL"));
     }
     if method == b"CONNECT" {

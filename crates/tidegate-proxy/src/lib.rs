@@ -51,6 +51,7 @@ mod turn;
 mod upload;
 mod upstream;
 mod usage;
+mod wanted;
 mod wire;
 
 pub use clock::Clock;

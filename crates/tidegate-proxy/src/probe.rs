@@ -5,8 +5,9 @@ use crate::endpoint_handle::EndpointHandle;
 use crate::live_pool::LivePool;
 use crate::upload::Upload;
 use crate::upstream::Upstream;
+use crate::wanted::Wanted;
 use http::header::{HOST, USER_AGENT};
-use http::{HeaderValue, Request};
+use http::{HeaderMap, HeaderValue, Method};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tidegate_core::event::Event;
@@ -43,12 +44,13 @@ pub(crate) async fn serve(pool: Weak<LivePool>, mut asked: mpsc::Receiver<Asked>
 async fn passes(endpoint: &EndpointHandle, path: Option<&str>, timeout: Duration, clock: Clock) -> bool {
     let Ok(mut upstream) = Upstream::connect(endpoint, timeout, u64::MAX, clock).await else { return false };
     let Some(path) = path else { return true };
-    let mut request = Request::new(Upload::Empty);
     let Ok(uri) = path.parse() else { return false };
-    *request.uri_mut() = uri;
+    let mut headers = HeaderMap::new();
     if let Ok(host) = HeaderValue::try_from(endpoint.authority.as_str()) {
-        request.headers_mut().insert(HOST, host);
+        headers.insert(HOST, host);
     }
-    request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("tidegate-probe"));
-    upstream.send(request).await.is_ok_and(|head| head.status.is_success())
+    headers.insert(USER_AGENT, HeaderValue::from_static("tidegate-probe"));
+    let (own, body) = (Vec::new(), Upload::Empty);
+    let wanted = Wanted { method: &Method::GET, uri: &uri, headers: &headers, own, body };
+    upstream.send(wanted).await.is_ok_and(|head| head.status.is_success())
 }

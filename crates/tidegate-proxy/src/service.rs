@@ -51,6 +51,7 @@ struct Open {
     core: Rc<Core>,
     watch: Rc<Watch>,
     arrived: Instant,
+    id: HeaderValue,
     record: Option<Record>,
 }
 
@@ -88,7 +89,8 @@ pub(crate) async fn serve(own: Own, n: u64, mut request: Request<Incoming>) -> R
     let arrived = core.shared.clock.now();
     let snapshot = core.shared.current.load();
     let id = request_id(&core, request.headers());
-    let mut open = Open { arrived, record: Some(Record::default()), core: Rc::clone(&core), watch: Rc::clone(&watch) };
+    let record = Some(Record::default());
+    let mut open = Open { arrived, id: id.clone(), record, core: Rc::clone(&core), watch: Rc::clone(&watch) };
     let record = open.record();
     record.request_id = id.to_str().unwrap_or_default().to_owned();
     record.method = request.method().to_string();
@@ -188,7 +190,7 @@ async fn answer(
             .map_or(0.0, |max| core.shared.governor.expected_output(&tenant.name, &record.model, max)),
     };
     drop(fields);
-    let id = HeaderValue::try_from(record.request_id.as_str()).ok();
+    let id = Some(open.id.clone());
     let upgrade = upgrade_of(&head, &body, &pool)?;
     let (method, uri, headers) = upstream_head(head, &body, peer, id);
     let total = pool.settings().timeouts.total;

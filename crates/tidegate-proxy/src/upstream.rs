@@ -10,7 +10,7 @@ use crate::http1::{BodyError, Client, SendError};
 use crate::lease::Lease;
 use crate::multiplexed::{self, Multiplexed, Opening, Stream};
 use crate::prefixed::Prefixed;
-use crate::upload::Upload;
+use crate::wanted::Wanted;
 use crate::wire::Wire;
 use http::header::{CONNECTION, HeaderValue, TE};
 use http_body::Frame;
@@ -121,19 +121,16 @@ impl Upstream {
     }
 
     /// Sends a request and waits for the head of its answer.
-    pub(crate) async fn send(
-        &mut self,
-        mut request: http::Request<Upload>,
-    ) -> Result<http::response::Parts, SendError> {
+    pub(crate) async fn send(&mut self, mut wanted: Wanted<'_>) -> Result<http::response::Parts, SendError> {
         let client = match &mut self.way {
             Way::Http1(client) => client,
-            Way::Http2(stream) => return Box::pin(stream.send(request)).await,
+            Way::Http2(stream) => return Box::pin(stream.send(wanted.into_request())).await,
         };
-        if request.headers().contains_key(TE) && !request.headers().contains_key(CONNECTION) {
+        if wanted.headers.contains_key(TE) && !wanted.own.iter().any(|(name, _)| name == CONNECTION) {
             // RFC 9110, 10.1.4.
-            request.headers_mut().insert(CONNECTION, HeaderValue::from_static("te"));
+            wanted.own.push((CONNECTION, HeaderValue::from_static("te")));
         }
-        client.send(request).await
+        client.send(wanted).await
     }
 
     /// The next piece of the answer's body; `None` at its end.

@@ -4,9 +4,10 @@ use super::body::Decoder;
 use super::head::{self, Framing};
 use crate::buffers::{self, Piece, with_scratch};
 use crate::upload::{Upload, UploadError};
+use crate::wanted::Wanted;
 use bytes::{Buf, Bytes};
 use http::header::CONTENT_LENGTH;
-use http::{Method, Request, StatusCode};
+use http::{Method, StatusCode};
 use http_body::{Body, Frame};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -79,19 +80,23 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Client<T> {
     }
 
     /// Sends a request and waits for the head of its answer. The body is read with [`Client::poll_frame`].
-    pub(crate) async fn send(&mut self, request: Request<Upload>) -> Result<http::response::Parts, SendError> {
-        self.begin(request);
-        poll_fn(|cx| self.poll_head(cx)).await
+    pub(crate) fn send(
+        &mut self,
+        wanted: Wanted<'_>,
+    ) -> impl Future<Output = Result<http::response::Parts, SendError>> {
+        // At once, so that waiting keeps nothing of it.
+        self.begin(wanted);
+        poll_fn(|cx| self.poll_head(cx))
     }
 
-    fn begin(&mut self, request: Request<Upload>) {
-        let (parts, body) = request.into_parts();
-        let chunked = matches!(body, Upload::Streamed { .. } | Upload::Trailed(..))
-            && !parts.headers.contains_key(CONTENT_LENGTH);
+    fn begin(&mut self, wanted: Wanted<'_>) {
+        let chunked = matches!(wanted.body, Upload::Streamed { .. } | Upload::Trailed(..))
+            && !wanted.headers.contains_key(CONTENT_LENGTH);
         let mut bytes = buffers::take();
-        head::write(&mut bytes, &parts.method, &parts.uri, &parts.headers, chunked);
+        head::write(&mut bytes, &wanted, chunked);
         self.queue.push_back(Piece::pooled(bytes));
-        self.upload = match body {
+        self.reading = Reading::Head(wanted.method.clone());
+        self.upload = match wanted.body {
             Upload::Empty => None,
             Upload::Whole(all) => {
                 self.queue.extend(all.map(Piece::Shared));
@@ -99,7 +104,6 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Client<T> {
             }
             streamed @ (Upload::Streamed { .. } | Upload::Trailed(..)) => Some((streamed, chunked)),
         };
-        self.reading = Reading::Head(parts.method);
     }
 
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<http::response::Parts, SendError>> {

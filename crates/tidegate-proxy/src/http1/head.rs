@@ -1,9 +1,12 @@
 //! Heads: a request's to bytes, an answer's from bytes.
 
+use crate::wanted::Wanted;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
-use http::{Method, StatusCode, Uri, Version};
+use http::{Method, StatusCode, Version};
 
+/// Headers that are added to an answer on its way down: room for them at once is cheaper than growing.
+const OURS: usize = 8;
 /// Headers an answer may have.
 const MAX_HEADERS: usize = 128;
 
@@ -35,12 +38,15 @@ pub(crate) struct Head {
 pub(crate) struct Malformed;
 
 /// Appends the head of a request. `chunked`: its body has no length and is framed in chunks.
-pub(crate) fn write(out: &mut Vec<u8>, method: &Method, uri: &Uri, headers: &HeaderMap, chunked: bool) {
-    let target = uri.path_and_query().map_or("/", |p| p.as_str());
-    for part in [method.as_str(), " ", target, " HTTP/1.1\r\n"] {
+pub(crate) fn write(out: &mut Vec<u8>, wanted: &Wanted<'_>, chunked: bool) {
+    let target = wanted.uri.path_and_query().map_or("/", |p| p.as_str());
+    for part in [wanted.method.as_str(), " ", target, " HTTP/1.1\r\n"] {
         out.extend_from_slice(part.as_bytes());
     }
-    write_fields(out, headers);
+    write_fields(out, wanted.headers);
+    for (name, value) in &wanted.own {
+        write_field(out, name, value);
+    }
     if chunked {
         out.extend_from_slice(b"transfer-encoding: chunked\r\n");
     }
@@ -50,11 +56,15 @@ pub(crate) fn write(out: &mut Vec<u8>, method: &Method, uri: &Uri, headers: &Hea
 /// Appends header lines; a [`HeaderMap`] holds no line breaks.
 pub(crate) fn write_fields(out: &mut Vec<u8>, headers: &HeaderMap) {
     for (name, value) in headers {
-        out.extend_from_slice(name.as_str().as_bytes());
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(value.as_bytes());
-        out.extend_from_slice(b"\r\n");
+        write_field(out, name, value);
     }
+}
+
+fn write_field(out: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
+    out.extend_from_slice(name.as_str().as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value.as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Reads the head at the start of `bytes`, the answer to a request of `method`; `None` until it is complete.
@@ -91,7 +101,7 @@ pub(crate) fn read_trailers(lines: &[u8]) -> Result<HeaderMap, Malformed> {
 
 fn fields(found: &[httparse::Header<'_>], bytes: &[u8], shared: &Bytes) -> Result<HeaderMap, Malformed> {
     let start = bytes.as_ptr() as usize;
-    let mut headers = HeaderMap::with_capacity(found.len() + 4);
+    let mut headers = HeaderMap::with_capacity(found.len() + OURS);
     for header in found {
         let at = header.value.as_ptr() as usize - start;
         let name = HeaderName::from_bytes(header.name.as_bytes()).map_err(|_| Malformed)?;
@@ -147,6 +157,7 @@ fn asks_to_stay(minor: u8, headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upload::Upload;
 
     fn read_as(method: &Method, text: &str) -> Result<Option<Head>, Malformed> {
         read(text.as_bytes(), method)
@@ -207,8 +218,11 @@ mod tests {
         headers.append("x-a", HeaderValue::from_static("1"));
         headers.append("x-a", HeaderValue::from_static("2"));
         let mut out = Vec::new();
-        write(&mut out, &Method::POST, &Uri::from_static("/v1/x?y=1"), &headers, true);
-        let text = "POST /v1/x?y=1 HTTP/1.1\r\nhost: engine\r\nx-a: 1\r\nx-a: 2\r\ntransfer-encoding: chunked\r\n\r\n";
+        let uri = http::Uri::from_static("/v1/x?y=1");
+        let own = vec![(CONNECTION, HeaderValue::from_static("te"))];
+        let wanted = Wanted { method: &Method::POST, uri: &uri, headers: &headers, own, body: Upload::Empty };
+        write(&mut out, &wanted, true);
+        let text = "POST /v1/x?y=1 HTTP/1.1\r\nhost: engine\r\nx-a: 1\r\nx-a: 2\r\nconnection: te\r\ntransfer-encoding: chunked\r\n\r\n";
         assert_eq!(String::from_utf8(out).unwrap(), text);
     }
 
