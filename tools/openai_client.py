@@ -120,6 +120,21 @@ def run(base, http, version):
         check("errors arrive as the client's own exceptions", error.status_code == 400)
 
 
+def run_node(base, trusted=""):
+    """The client for Node, where there is one; tools/openai-client puts it beside the virtual environment."""
+    global passed
+    folder = os.environ.get("OPENAI_NODE", "")
+    if not folder:
+        return print("  --  Node: skipped, as node or npm is not installed")
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "openai_client.mjs")
+    environment = {**os.environ, "NODE_EXTRA_CA_CERTS": trusted} if trusted else None
+    done = subprocess.run(["node", script, base, folder], stdout=subprocess.PIPE, text=True, timeout=60, env=environment)
+    print(done.stdout, end="")
+    if done.returncode:
+        raise SystemExit("openai client for Node: FAILED")
+    passed += done.stdout.count("  ok  ")
+
+
 def run_byte_exact(base, engine):
     question = [{"role": "user", "content": "Where does the tide go?"}]
     body = {"model": "tidegate-sim-8b", "messages": question, "stream": True, "stream_options": {"include_usage": True}}
@@ -173,6 +188,7 @@ def main():
     base = start_gateway(engines)
     run(base, httpx.Client(), "HTTP/1.1")
     run_byte_exact(base, engines[0])
+    run_node(base)
     with tempfile.TemporaryDirectory() as folder:
         authority, cert, key = trustme.CA(), f"{folder}/gateway.pem", f"{folder}/gateway.key"
         issued = authority.issue_cert("127.0.0.1", "localhost")
@@ -183,7 +199,10 @@ def main():
         trust = authority.cert_pem.bytes()
         context = httpx.create_ssl_context()
         context.load_verify_locations(cadata=trust.decode())
-        run(start_gateway(engines, tls), httpx.Client(http2=True, verify=context), "HTTP/2")
+        secure = start_gateway(engines, tls)
+        run(secure, httpx.Client(http2=True, verify=context), "HTTP/2")
+        authority.cert_pem.write_to_path(f"{folder}/authority.pem")
+        run_node(secure, f"{folder}/authority.pem")
 
         server = grpc.server(concurrent.futures.ThreadPoolExecutor(4), handlers=[Echo()])
         engine = {"address": f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"}
