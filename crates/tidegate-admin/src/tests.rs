@@ -150,7 +150,7 @@ fn settings(token: Option<&str>) -> tidegate_config::Admin {
 fn record(id: &str) -> Record {
     Record {
         request_id: id.to_owned(),
-        method: "POST".to_owned(),
+        method: "POST".into(),
         path: "/v1/chat/completions".to_owned(),
         pool: "chat".into(),
         endpoint: "http://127.0.0.1:8001".into(),

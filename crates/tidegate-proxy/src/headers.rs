@@ -84,13 +84,13 @@ fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
 }
 
 /// Appends `address` to `x-forwarded-for`.
-pub(crate) fn forwarded_for(headers: &mut HeaderMap, address: std::net::IpAddr) {
+pub(crate) fn forwarded_for(headers: &mut HeaderMap, address: &HeaderValue) {
     let name = HeaderName::from_static("x-forwarded-for");
-    let text = match headers.get(&name).and_then(|v| v.to_str().ok()) {
-        Some(before) => format!("{before}, {address}"),
-        None => address.to_string(),
+    let value = match headers.get(&name) {
+        Some(before) => HeaderValue::from_bytes(&[before.as_bytes(), b", ", address.as_bytes()].concat()),
+        None => Ok(address.clone()),
     };
-    if let Ok(value) = HeaderValue::try_from(text) {
+    if let Ok(value) = value {
         headers.insert(name, value);
     }
 }

@@ -130,7 +130,7 @@ async fn serve_tls(core: Rc<Core>, socket: TcpStream, address: IpAddr, settings:
     let session = stream.get_ref().1;
     let names = session.peer_certificates().and_then(|chain| Names::of(chain.first()?));
     let is_http2 = session.alpn_protocol() == Some(b"h2");
-    let peer = Rc::new(Peer { address, tls: true, names });
+    let peer = Rc::new(Peer::new(address, true, names));
     if is_http2 {
         Box::pin(http2::serve(core, Box::new(stream), peer)).await;
     } else {

@@ -25,6 +25,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -93,7 +94,7 @@ pub(crate) async fn serve(own: Own, n: u64, mut request: Request<Incoming>) -> R
     let mut open = Open { arrived, id: id.clone(), record, core: Rc::clone(&core), watch: Rc::clone(&watch) };
     let record = open.record();
     record.request_id = id.to_str().unwrap_or_default().to_owned();
-    record.method = request.method().to_string();
+    record.method = name_of(request.method());
     record.path = request.uri().path().to_owned();
     let mut explain = request.headers().get(&EXPLAIN).is_some_and(|v| v == "1").then(Explain::default);
     let mut way = Way::default();
@@ -252,7 +253,7 @@ fn upstream_head(
     for name in [&EXPECT, &EXPLAIN] {
         head.headers.remove(name);
     }
-    forwarded_for(&mut head.headers, peer.address);
+    forwarded_for(&mut head.headers, &peer.text);
     if peer.tls {
         head.headers.insert(PROTO.clone(), HeaderValue::from_static("https"));
     }
@@ -381,6 +382,14 @@ fn tell_left(headers: &mut HeaderMap, left: &Left) {
         ("ratelimit-reset", seconds),
     ] {
         headers.insert(HeaderName::from_static(name), HeaderValue::from(value));
+    }
+}
+
+fn name_of(method: &http::Method) -> Cow<'static, str> {
+    match method.as_str() {
+        "GET" => "GET".into(),
+        "POST" => "POST".into(),
+        other => other.to_owned().into(),
     }
 }
 

@@ -12,10 +12,11 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 use tidegate_config::Limits;
@@ -163,8 +164,32 @@ fn too_large() -> ProxyError {
 /// What a JSON body says. Borrowed, parsed once.
 #[derive(Default)]
 pub(crate) struct Fields<'a> {
-    fields: HashMap<Cow<'a, str>, &'a RawValue>,
+    /// In the order of the body. Bodies have few: looking through them is cheaper than hashing each.
+    fields: Vec<(Cow<'a, str>, &'a RawValue)>,
 }
+
+/// Reads an object's members.
+struct Members;
+
+impl<'de> Visitor<'de> for Members {
+    type Value = Vec<(Cow<'de, str>, &'de RawValue)>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut members = Vec::with_capacity(8);
+        while let Some((Name(name), value)) = map.next_entry()? {
+            members.push((name, value));
+        }
+        Ok(members)
+    }
+}
+
+/// A member's name, borrowed where nothing in it is escaped.
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'a> Fields<'a> {
     /// Parses an object. `Err` if `body` is no JSON object of bounded depth.
@@ -176,18 +201,24 @@ impl<'a> Fields<'a> {
         if depth(body) > MAX_DEPTH {
             return Err(wrong("the body's JSON is nested more than 128 levels deep"));
         }
-        let fields = serde_json::from_slice(body).map_err(|_| wrong("the body is not a JSON object"))?;
-        Ok(Self { fields })
+        let mut json = serde_json::Deserializer::from_slice(body);
+        let fields = json.deserialize_map(Members).and_then(|fields| json.end().map(|()| fields));
+        Ok(Self { fields: fields.map_err(|_| wrong("the body is not a JSON object"))? })
+    }
+
+    /// A member; of several of one name the last, as engines have it.
+    fn get(&self, name: &str) -> Option<&'a RawValue> {
+        self.fields.iter().rev().find(|(n, _)| n == name).map(|(_, value)| *value)
     }
 
     /// A text field.
     pub(crate) fn text(&self, name: &str) -> Option<Cow<'a, str>> {
-        serde_json::from_str(self.fields.get(name)?.get()).ok()
+        serde_json::from_str(self.get(name)?.get()).ok()
     }
 
     /// A field as it stands in the body.
     pub(crate) fn raw(&self, name: &str) -> Option<&'a str> {
-        self.fields.get(name).map(|v| v.get()).filter(|v| *v != "null")
+        self.get(name).map(RawValue::get).filter(|v| *v != "null")
     }
 
     /// Whether it asks for tokens to be made, and not only read.

@@ -82,7 +82,7 @@ fn copy(to: &mut Record, from: &Record) {
         to.push_str(cut(from));
     };
     text(&mut to.request_id, &from.request_id);
-    text(&mut to.method, &from.method);
+    to.method.clone_from(&from.method);
     text(&mut to.path, &from.path);
     text(&mut to.reason, &from.reason);
     text(&mut to.model, &from.model);
@@ -112,7 +112,7 @@ pub(crate) mod tests {
     pub(crate) fn record(id: &str) -> Record {
         Record {
             request_id: id.to_owned(),
-            method: "POST".to_owned(),
+            method: "POST".into(),
             path: "/v1/chat/completions".to_owned(),
             pool: "chat".into(),
             endpoint: "http://127.0.0.1:8001".into(),

@@ -1,5 +1,6 @@
 //! The record of one request.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Everything worth knowing of one request after its end. Times in seconds.
@@ -8,7 +9,7 @@ pub struct Record {
     /// `x-request-id`: the client's, else one of ours.
     pub request_id: String,
     /// HTTP method.
-    pub method: String,
+    pub method: Cow<'static, str>,
     /// Path without the query, which may hold secrets.
     pub path: String,
     /// The pool, empty if no route matched.

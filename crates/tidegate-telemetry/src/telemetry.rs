@@ -156,7 +156,7 @@ fn log(record: &Record) {
     tracing::debug!(
         target: "request",
         request_id = record.request_id,
-        method = record.method,
+        method = &*record.method,
         path = record.path,
         tenant = &*record.tenant,
         pool = &*record.pool,
