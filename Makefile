@@ -39,9 +39,9 @@ bench-peers:
 bench-decision:
 	$(CARGO) bench -p tidegate-core --bench decision -- $(ARGS)
 
-# One pool and its lock, taken by one thread and by two.
+# What the locks that threads share cost, by one thread and by two.
 bench-contention:
-	$(CARGO) bench -p tidegate-core --bench contention
+	$(CARGO) run --release --quiet --manifest-path bench/Cargo.toml --target-dir $(TARGET)/bench-build -- contention $(ARGS)
 
 # Licences, advisories and duplicate crates. Needs cargo-deny and its database, so it is no part of `make test`.
 audit:

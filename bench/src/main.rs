@@ -2,6 +2,7 @@
 
 mod chart;
 mod client;
+mod contention;
 mod engine;
 mod figures;
 mod machine;
@@ -30,6 +31,8 @@ struct Cli {
 enum Part {
     /// Measure every proxy that is here and write tables, chart and figures
     Run(Run),
+    /// What the gateway's two shared locks cost with several threads
+    Contention(contention::Contention),
     /// The engines
     Engine {
         /// Port on 127.0.0.1 to 127.0.0.4
@@ -90,6 +93,10 @@ struct Run {
 fn main() -> anyhow::Result<()> {
     let figures = match Cli::parse().command {
         Part::Run(run) => return side_by_side(&run),
+        Part::Contention(asked) => {
+            contention::run(&asked);
+            return Ok(());
+        }
         Part::Engine { port } => return on_one_thread()?.block_on(engine::run(port)),
         Part::Unary(target) => on_one_thread()?.block_on(unary::run(target))?,
         Part::Paced { target, rate } => paced::run(&target, rate)?,
