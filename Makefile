@@ -3,7 +3,7 @@ CARGO ?= cargo
 ARGS ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: demo test check fmt bench bench-peers bench-decision bench-contention audit setup
+.PHONY: demo test check fmt show bench bench-peers bench-decision bench-contention audit setup
 
 # Builds, starts three engines of different speed and the gateway, runs six policies over the same load, prints a table, and stays up.
 demo: setup
@@ -26,6 +26,11 @@ check:
 fmt:
 	$(CARGO) fmt --all
 	$(CARGO) fmt --manifest-path bench/Cargo.toml
+
+# 2,000 streams over 20 reloads of the config and 3 hand-overs between processes; takes minutes and thousands of sockets.
+show:
+	SHOW_STREAMS=2000 SHOW_RELOADS=20 SHOW_HAND_OVERS=3 SHOW_SECONDS=40 \
+		$(CARGO) test --release -p tidegate --test lifecycle_show -- --nocapture
 
 # Proxies side by side on this machine, into $(TARGET)/bench: see bench/README.md. `ARGS="--only 'nginx;tidegate'"` for some of them.
 bench:

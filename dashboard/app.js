@@ -87,7 +87,7 @@ async function change(button, path, body, done) {
 function card(pool) {
   let found = cards.get(pool.name);
   if (found) return found;
-  const title = el("h2", { id: "pool-" + cards.size, textContent: pool.name });
+  const title = el("h2", { id: "pool-" + pool.name, textContent: pool.name });
   const policy = el("code");
   const warning = el("span", { className: "pill", hidden: true, data: { state: "bad" } });
   const degraded = el("span", { className: "pill", hidden: true, data: { state: "warn" } });
@@ -108,8 +108,13 @@ function cell(label, name, ...children) {
   return el("td", { className: name, data: { label } }, ...children);
 }
 
+// A reload may give the place of an endpoint that left to another.
+function rowKey(pool, endpoint) {
+  return `${pool.name} ${endpoint.index} ${endpoint.url}`;
+}
+
 function row(pool, endpoint, into, actions) {
-  const key = pool.name + " " + endpoint.index;
+  const key = rowKey(pool, endpoint);
   let found = rows.get(key);
   if (found) return found;
   const path = `/api/pools/${encodeURIComponent(pool.name)}/endpoints/${endpoint.index}/`;
@@ -140,8 +145,7 @@ function row(pool, endpoint, into, actions) {
     buttons.append(button);
     return { action, button };
   });
-  into.append(
-    el("tr", {},
+  const line = el("tr", {},
       cell("endpoint", "url wide", el("span", { textContent: endpoint.url })),
       cell("state", "", state, why),
       cell("in flight", "n", inFlight),
@@ -149,8 +153,9 @@ function row(pool, endpoint, into, actions) {
       cell("mean response", "n", response),
       cell("load", "n", load),
       cell("share of traffic", "wide", el("div", { className: "share" }, el("span", { className: "track" }, fill), share)),
-      cell("", "wide", buttons)));
-  found = { state, why, inFlight, perSecond, response, load, share, fill, curve, drain, switches, history: [] };
+      cell("", "wide", buttons));
+  into.append(line);
+  found = { line, state, why, inFlight, perSecond, response, load, share, fill, curve, drain, switches, history: [] };
   rows.set(key, found);
   return found;
 }
@@ -197,8 +202,37 @@ function show(endpoint, poolRate, r) {
   }
 }
 
+// Which config is in force, since when and why; and whether the file says something else that was rejected.
+function config(view) {
+  if (!view) return;
+  const at = new Date(view.loaded_unix_s * 1000).toLocaleTimeString();
+  const restart = view.needs_restart.length ? `; a restart is needed for ${view.needs_restart.join(", ")}` : "";
+  set($("config"), `config ${view.generation}, ${view.loaded_by} ${at}${restart}`);
+  $("config").title = view.file;
+  $("rejected").hidden = !view.rejected;
+  set($("rejected"), "config file rejected");
+  $("rejected").title = view.rejected ? view.rejected.message : "";
+}
+
+// Takes away what the config in force has no more.
+function sweep(pools) {
+  const kept = new Set(pools.flatMap((pool) => pool.endpoints.map((endpoint) => rowKey(pool, endpoint))));
+  for (const [key, r] of rows) {
+    if (kept.has(key)) continue;
+    r.line.remove();
+    rows.delete(key);
+  }
+  for (const [name, c] of cards) {
+    if (pools.some((pool) => pool.name === name)) continue;
+    c.section.remove();
+    cards.delete(name);
+  }
+}
+
 function render(snapshot) {
   set($("version"), snapshot.version);
+  config(snapshot.config);
+  sweep(snapshot.pools);
   const total = { rate: 0, inFlight: 0, waiting: 0, usable: 0, endpoints: 0 };
   for (const pool of snapshot.pools) {
     const c = card(pool);
@@ -213,7 +247,8 @@ function render(snapshot) {
     const limit = pool.limit === null ? "" : ` of ${pool.limit}`;
     const classes = Object.entries(pool.waiting_by_class || {}).map(([name, n]) => `${name} ${n}`).join(", ");
     const waiting = pool.waiting ? ` · ${pool.waiting} waiting${classes ? ` (${classes})` : ""}` : "";
-    set(c.facts, `${pool.usable} of ${pool.endpoints.length} usable · ${pool.in_flight}${limit} in flight${waiting} · ${rate(poolRate)} requests/s${keys}`);
+    const leaving = (pool.leaving || []).map((e) => ` · ${e.url} leaves with ${e.in_flight}`).join("");
+    set(c.facts, `${pool.usable} of ${pool.endpoints.length} usable · ${pool.in_flight}${limit} in flight${waiting} · ${rate(poolRate)} requests/s${keys}${leaving}`);
     for (const endpoint of pool.endpoints) show(endpoint, poolRate, row(pool, endpoint, c.body, snapshot.actions));
     total.rate += poolRate;
     total.inFlight += pool.in_flight;

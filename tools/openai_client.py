@@ -1,14 +1,26 @@
-"""The official OpenAI client through a real gateway: chat, streams (byte-exact), completions, embeddings, models, errors."""
+"""Real clients through a real gateway.
 
+The official OpenAI client: chat, streams (byte-exact), completions, embeddings, models, errors; in clear over HTTP/1.1, and over TLS and
+HTTP/2. A call of gRPC and a conversation by WebSocket, in clear and over TLS.
+"""
+
+import concurrent.futures
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import urllib.request
 
+import grpc
+import httpx
 import openai
+import trustme
+import websockets.sync.client
+import websockets.sync.server
 
 BINARY = sys.argv[1]
 passed = 0
@@ -33,15 +45,15 @@ def start_engine(name):
     return json.loads(process.stdout.readline())
 
 
-def start_gateway(engines):
+def start_gateway(engines, listener="", pool=""):
     endpoints = "".join(f"      - {{ url: \"http://{e['address']}\" }}\n" for e in engines)
-    config = f"listeners: [{{ address: '127.0.0.1:0' }}]\nadmin: off\npools:\n  chat:\n    policy: adaptive\n    endpoints:\n{endpoints}"
+    config = f"listeners: [{{ address: '127.0.0.1:0'{listener} }}]\nadmin: off\npools:\n  chat:\n    policy: adaptive\n{pool}    endpoints:\n{endpoints}"
     with tempfile.NamedTemporaryFile("w", suffix=".yaml", delete=False) as file:
         file.write(config)
     process = subprocess.Popen([BINARY, "serve", "-c", file.name], stderr=subprocess.PIPE, text=True)
     processes.append(process)
     for line in process.stderr:
-        if "listening on http://" in line:
+        if "listening on " in line:
             os.unlink(file.name)
             return line.split("listening on ")[1].split()[0]
     raise SystemExit("the gateway did not start")
@@ -68,10 +80,8 @@ def without_identity(stream):
     return texts
 
 
-def run():
-    engines = [start_engine(f"e{n}") for n in range(3)]
-    base = start_gateway(engines)
-    client = openai.OpenAI(base_url=f"{base}/v1", api_key="sk-test", max_retries=0)
+def run(base, http, version):
+    client = openai.OpenAI(base_url=f"{base}/v1", api_key="sk-test", max_retries=0, http_client=http)
     question = [{"role": "user", "content": "Where does the tide go?"}]
     model = "tidegate-sim-8b"
 
@@ -97,6 +107,8 @@ def run():
     raw = client.chat.completions.with_raw_response.create(model=model, messages=question, max_tokens=1)
     check("x-request-id, x-tidegate-endpoint, x-tidegate-reason", raw.headers["x-request-id"] and raw.headers["x-tidegate-endpoint"].startswith("http://127.0.0.1:") and raw.headers["x-tidegate-reason"].startswith("adaptive"))
 
+    check(f"spoken: {version}", raw.http_response.http_version == version)
+
     with client.chat.completions.create(model=model, messages=question, max_tokens=4000, stream=True) as stream:
         next(iter(stream))
     check("a stream left early", True)
@@ -107,13 +119,101 @@ def run():
     except openai.BadRequestError as error:
         check("errors arrive as the client's own exceptions", error.status_code == 400)
 
-    body = {"model": model, "messages": question, "stream": True, "stream_options": {"include_usage": True}}
-    through, direct = raw_stream(base, body), raw_stream(f"http://{engines[0]['address']}", body)
-    check("a stream through the gateway is the engine's, event by event", [len(t) for t in without_identity(through)] == [len(t) for t in without_identity(direct)] and through.endswith(b"data: [DONE]\n\n"))
+
+def run_byte_exact(base, engine):
+    question = [{"role": "user", "content": "Where does the tide go?"}]
+    body = {"model": "tidegate-sim-8b", "messages": question, "stream": True, "stream_options": {"include_usage": True}}
+    through, direct = raw_stream(base, body), raw_stream(f"http://{engine['address']}", body)
+    same = [len(t) for t in without_identity(through)] == [len(t) for t in without_identity(direct)]
+    check("a stream through the gateway is the engine's, event by event", same and through.endswith(b"data: [DONE]\n\n"))
+
+
+class Echo(grpc.GenericRpcHandler):
+    """A service of gRPC without a schema: messages are bytes."""
+
+    def service(self, details):
+        if details.method != "/engine.V1/Ask":
+            return None
+
+        def ask(message, context):
+            context.set_trailing_metadata((("x-usage", str(len(message))),))
+            if message == b"fail":
+                context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not that")
+            return message
+
+        return grpc.unary_unary_rpc_method_handler(ask)
+
+
+def run_grpc(channel):
+    ask = channel.unary_unary("/engine.V1/Ask")
+    answer, call = ask.with_call(b"x" * 100_000, timeout=10)
+    check("gRPC: a call", answer == b"x" * 100_000 and dict(call.trailing_metadata())["x-usage"] == "100000")
+    calls = [ask.future(str(n).encode(), timeout=10) for n in range(50)]
+    check("gRPC: calls at once", [c.result() for c in calls] == [str(n).encode() for n in range(50)])
+    for method, message, code in [
+        ("/engine.V1/Ask", b"fail", grpc.StatusCode.FAILED_PRECONDITION),
+        ("/engine.V1/Missing", b"", grpc.StatusCode.UNIMPLEMENTED),
+    ]:
+        try:
+            channel.unary_unary(method)(message, timeout=10)
+            check(f"gRPC: {code.name}", False)
+        except grpc.RpcError as error:
+            check(f"gRPC: {code.name}", error.code() == code)
+
+
+def run_websocket(url, context):
+    with websockets.sync.client.connect(f"{url}/v1/realtime", ssl=context) as socket:
+        for message in ["hello", b"\x00" * 300_000, "again"]:
+            socket.send(message)
+            check(f"WebSocket: {len(message)} bytes there and back", socket.recv(timeout=10) == message)
+
+
+def main():
+    engines = [start_engine(f"e{n}") for n in range(3)]
+    base = start_gateway(engines)
+    run(base, httpx.Client(), "HTTP/1.1")
+    run_byte_exact(base, engines[0])
+    with tempfile.TemporaryDirectory() as folder:
+        authority, cert, key = trustme.CA(), f"{folder}/gateway.pem", f"{folder}/gateway.key"
+        issued = authority.issue_cert("127.0.0.1", "localhost")
+        issued.private_key_pem.write_to_path(key)
+        for part in issued.cert_chain_pems:
+            part.write_to_path(cert, append=True)
+        tls = f", tls: {{ certificates: [{{ cert: '{cert}', key: '{key}' }}] }}"
+        trust = authority.cert_pem.bytes()
+        context = httpx.create_ssl_context()
+        context.load_verify_locations(cadata=trust.decode())
+        run(start_gateway(engines, tls), httpx.Client(http2=True, verify=context), "HTTP/2")
+
+        server = grpc.server(concurrent.futures.ThreadPoolExecutor(4), handlers=[Echo()])
+        engine = {"address": f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"}
+        server.start()
+        try:
+            address = start_gateway([engine], pool="    protocol: h2\n").split("//")[1]
+            with grpc.insecure_channel(address) as channel:
+                run_grpc(channel)
+            address = start_gateway([engine], tls, "    protocol: h2\n").split("//")[1]
+            with grpc.secure_channel(address, grpc.ssl_channel_credentials(trust)) as channel:
+                run_grpc(channel)
+        finally:
+            server.stop(None)
+
+        def repeat(socket):
+            for message in socket:
+                socket.send(message)
+
+        with websockets.sync.server.serve(repeat, "127.0.0.1", 0) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            engine = {"address": f"127.0.0.1:{server.socket.getsockname()[1]}"}
+            run_websocket(start_gateway([engine]).replace("http", "ws"), None)
+            # Of its own: the other offers HTTP/2, which this client does not speak.
+            context = ssl.create_default_context(cadata=trust.decode())
+            run_websocket(start_gateway([engine], tls).replace("http", "ws"), context)
+            server.shutdown()
 
 
 try:
-    run()
+    main()
     print(f"{passed} passed, 0 failed")
 finally:
     for process in processes:

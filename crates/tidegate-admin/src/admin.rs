@@ -1,6 +1,7 @@
 //! Starting and stopping the admin server, and its connections.
 
 use crate::action::{Action, Target};
+use crate::config::ConfigBook;
 use crate::route;
 use crate::rules::RuleBook;
 use hyper::server::conn::http1;
@@ -15,7 +16,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_config::Secret;
-use tidegate_proxy::{Governor, PoolHandle};
+use tidegate_proxy::{Current, Governor};
 use tidegate_telemetry::Telemetry;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -36,11 +37,12 @@ pub type Ready = Arc<dyn Fn() -> bool + Send + Sync>;
 /// What every request may read.
 pub(crate) struct Shared {
     pub(crate) address: SocketAddr,
-    pub(crate) token: Option<Secret>,
-    pub(crate) pools: Vec<Arc<PoolHandle>>,
+    pub(crate) token: Mutex<Option<Secret>>,
+    pub(crate) current: Current,
     pub(crate) governor: Option<Arc<Governor>>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) rules: Option<Arc<dyn RuleBook>>,
+    pub(crate) config: Option<Arc<dyn ConfigBook>>,
     pub(crate) ready: Ready,
     pub(crate) actions: Vec<Action>,
     /// Actions that are on, as far as this server switched them; at most one entry per action and endpoint.
@@ -48,10 +50,37 @@ pub(crate) struct Shared {
     pub(crate) subscribers: Arc<Semaphore>,
 }
 
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// What an admin server shows and changes.
+pub struct Subject {
+    /// The pools, by the generation of the config in force.
+    pub current: Current,
+    /// The limits; `None`: none are shown.
+    pub governor: Option<Arc<Governor>>,
+    /// Metrics and records.
+    pub telemetry: Arc<Telemetry>,
+    /// The auto-tuning rules; `None`: there are none.
+    pub rules: Option<Arc<dyn RuleBook>>,
+    /// The config and its reloads; `None`: it comes from no file.
+    pub config: Option<Arc<dyn ConfigBook>>,
+    /// Whether the gateway takes requests.
+    pub ready: Ready,
+    /// What the binary lets an operator do beyond.
+    pub actions: Vec<Action>,
+}
+
 /// The running admin server. Dropping it closes its socket and its connections.
 #[derive(Debug)]
 #[must_use = "dropping it stops the server"]
 pub struct Admin {
+    shared: Arc<Shared>,
+    /// A duplicate of its socket, for the process that takes over.
+    socket: std::net::TcpListener,
     address: SocketAddr,
     tasks: JoinSet<()>,
 }
@@ -84,38 +113,69 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
+impl fmt::Debug for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subject").field("current", &self.current).finish_non_exhaustive()
+    }
+}
+
 impl Admin {
     /// Listens on `settings.address` and serves on the current tokio runtime.
     ///
     /// # Errors
     /// If the address cannot be listened on.
-    pub async fn start(
+    pub fn start(settings: &tidegate_config::Admin, subject: Subject) -> Result<Self, StartError> {
+        Self::start_on(Self::bind(settings)?, settings, subject)
+    }
+
+    /// The socket that [`Admin::start_on`] wants.
+    ///
+    /// # Errors
+    /// If the address cannot be listened on.
+    pub fn bind(settings: &tidegate_config::Admin) -> Result<std::net::TcpListener, StartError> {
+        let wrong = |error| StartError { address: settings.address, error };
+        std::net::TcpListener::bind(settings.address).map_err(wrong)
+    }
+
+    /// [`Admin::start`] on a socket that is bound already.
+    ///
+    /// # Errors
+    /// If the socket cannot be used.
+    pub fn start_on(
+        socket: std::net::TcpListener,
         settings: &tidegate_config::Admin,
-        pools: Vec<Arc<PoolHandle>>,
-        governor: Option<Arc<Governor>>,
-        telemetry: Arc<Telemetry>,
-        rules: Option<Arc<dyn RuleBook>>,
-        ready: Ready,
-        actions: Vec<Action>,
+        subject: Subject,
     ) -> Result<Self, StartError> {
         let wrong = |error| StartError { address: settings.address, error };
-        let listener = TcpListener::bind(settings.address).await.map_err(wrong)?;
+        socket.set_nonblocking(true).map_err(wrong)?;
+        let listener = socket.try_clone().and_then(TcpListener::from_std).map_err(wrong)?;
         let address = listener.local_addr().map_err(wrong)?;
         let shared = Arc::new(Shared {
             address,
-            token: settings.token.clone(),
-            pools,
-            governor,
-            telemetry,
-            rules,
-            ready,
-            actions,
+            token: Mutex::new(settings.token.clone()),
+            current: subject.current,
+            governor: subject.governor,
+            telemetry: subject.telemetry,
+            rules: subject.rules,
+            config: subject.config,
+            ready: subject.ready,
+            actions: subject.actions,
             switched: Mutex::default(),
             subscribers: Arc::new(Semaphore::new(MAX_SUBSCRIBERS)),
         });
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, shared));
-        Ok(Self { address, tasks })
+        tasks.spawn(accept(listener, Arc::clone(&shared)));
+        Ok(Self { shared, socket, address, tasks })
+    }
+
+    /// Its listening socket.
+    pub fn socket(&self) -> &std::net::TcpListener {
+        &self.socket
+    }
+
+    /// Another token, or none, from the next request on.
+    pub fn set_token(&self, token: Option<Secret>) {
+        *self.shared.token.lock() = token;
     }
 
     /// Where it listens; port 0 is replaced by the port taken.

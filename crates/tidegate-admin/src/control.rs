@@ -10,9 +10,11 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::event::Event;
 use tidegate_core::id::EndpointId;
+use tidegate_proxy::PoolHandle;
 
 /// Bound on a body, in bytes.
 const LIMIT_BYTES: usize = 64 << 10;
@@ -57,14 +59,15 @@ pub(crate) async fn change(
     request: Request<Incoming>,
 ) -> Result<Answer, Refusal> {
     access::check_change(request.headers())?;
-    let target = find(shared, pool, endpoint)?;
-    let handle = &shared.pools[target.pool];
+    let pools = &shared.current.load().pools;
+    let (target, url) = find(pools, pool, endpoint)?;
+    let handle = &pools[target.pool];
     let id = EndpointId(target.endpoint as u32);
     match change {
         Change::Drain => {
             let Drain { draining } = read(request, r#"{"draining": true}"#).await?;
             handle.on_event(Event::Drain { endpoint: id, draining });
-            tracing::info!(pool, endpoint = &*handle.endpoints[target.endpoint].url, draining, "operator drains");
+            tracing::info!(pool, endpoint = &*url, draining, "operator drains");
         }
         Change::Weight => {
             let Weight { weight } = read(request, r#"{"weight": 2}"#).await?;
@@ -73,11 +76,11 @@ pub(crate) async fn change(
                 return Err(Refusal::new(StatusCode::BAD_REQUEST, "bad_weight", message));
             }
             handle.on_event(Event::Weight { endpoint: id, weight });
-            tracing::info!(pool, endpoint = &*handle.endpoints[target.endpoint].url, weight, "operator sets a weight");
+            tracing::info!(pool, endpoint = &*url, weight, "operator sets a weight");
         }
         Change::Action(name) => act(shared, target, name, request).await?,
     }
-    let view = PoolView::read(handle).endpoints.into_iter().nth(target.endpoint);
+    let view = PoolView::read(handle).endpoints.into_iter().find(|e| e.index == target.endpoint);
     Ok(json(StatusCode::OK, &view))
 }
 
@@ -91,16 +94,19 @@ async fn act(shared: &Shared, target: Target, name: &str, request: Request<Incom
     Ok(())
 }
 
-/// An endpoint by the name of its pool, and its place or URL in it.
-fn find(shared: &Shared, pool: &str, endpoint: &str) -> Result<Target, Refusal> {
-    let place = shared.pools.iter().position(|p| &*p.name == pool);
+/// An endpoint by the name of its pool, and its index or URL in it; with its URL.
+fn find(pools: &[Arc<PoolHandle>], pool: &str, endpoint: &str) -> Result<(Target, Arc<str>), Refusal> {
+    let place = pools.iter().position(|p| &*p.name == pool);
     let place = place.ok_or_else(|| Refusal::not_found(format!("there is no pool {pool}")))?;
-    let handle = &shared.pools[place];
-    let by_place = endpoint.parse().ok().filter(|&index: &usize| index < handle.endpoints.len());
-    let index = by_place.or_else(|| handle.find(endpoint).map(EndpointId::index));
+    let handle = &pools[place];
+    let index = endpoint.parse().ok().or_else(|| handle.find(endpoint).map(EndpointId::index));
+    let url = index.and_then(|index: usize| {
+        handle.with_endpoints(|_, _, all| Some(Arc::clone(&all.get(index).filter(|e| !e.is_retired())?.url)))
+    });
     let message =
-        || format!("pool {pool} has no endpoint {endpoint}; name it by its place from 0 or by its URL, escaped");
-    Ok(Target { pool: place, endpoint: index.ok_or_else(|| Refusal::not_found(message()))? })
+        || format!("pool {pool} has no endpoint {endpoint}; name it by its index in /api/pools or by its URL, escaped");
+    let (endpoint, url) = index.zip(url).ok_or_else(|| Refusal::not_found(message()))?;
+    Ok((Target { pool: place, endpoint }, url))
 }
 
 /// The body as JSON; `example` is shown to who sent something else.

@@ -11,6 +11,7 @@ mod access;
 mod action;
 mod admin;
 mod answer;
+mod config;
 mod control;
 mod events;
 mod limits;
@@ -25,7 +26,8 @@ mod rules;
 mod tests;
 
 pub use action::{Action, Running, Target};
-pub use admin::{Admin, Ready, StartError};
+pub use admin::{Admin, Ready, StartError, Subject};
+pub use config::{ConfigBook, ConfigView, RejectedView, Reloading};
 pub use metrics::render as metrics_page;
 pub use policies::describe;
 pub use rules::{ChangeView, RuleBook, RuleView};

@@ -2,6 +2,7 @@
 
 use crate::action::Target;
 use crate::admin::Shared;
+use crate::config::ConfigView;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ use tidegate_proxy::PoolHandle;
 #[derive(Debug, Serialize)]
 pub(crate) struct Snapshot {
     version: &'static str,
+    /// The config in force; `null` where it comes from no file.
+    config: Option<ConfigView>,
     actions: Vec<ActionView>,
     pools: Vec<PoolView>,
 }
@@ -51,6 +54,15 @@ pub(crate) struct PoolView {
     #[serde(skip)]
     pub(crate) has_load: bool,
     pub(crate) endpoints: Vec<EndpointView>,
+    /// Endpoints that a reload took out and that still have requests.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    leaving: Vec<LeavingView>,
+}
+
+#[derive(Debug, Serialize)]
+struct LeavingView {
+    url: Arc<str>,
+    in_flight: u32,
 }
 
 /// One endpoint. Times in seconds; `null` is "not known", never zero.
@@ -156,12 +168,17 @@ impl EndpointView {
 
 impl PoolView {
     pub(crate) fn read(handle: &PoolHandle) -> Self {
-        handle.with(|pool, now| {
+        handle.with_endpoints(|pool, now, all| {
             let has_load = pool.config().load.is_some();
-            let read = |(index, e): (usize, &tidegate_proxy::EndpointHandle)| {
-                EndpointView::read(pool, now, index, &e.url, has_load)
-            };
-            let endpoints: Vec<EndpointView> = handle.endpoints.iter().enumerate().map(read).collect();
+            let (mut endpoints, mut leaving) = (Vec::with_capacity(all.len()), Vec::new());
+            for (index, endpoint) in all.iter().enumerate() {
+                let in_flight = pool.endpoints().get(EndpointId(index as u32)).in_flight;
+                if !endpoint.is_retired() {
+                    endpoints.push(EndpointView::read(pool, now, index, &endpoint.url, has_load));
+                } else if in_flight > 0 {
+                    leaving.push(LeavingView { url: Arc::clone(&endpoint.url), in_flight });
+                }
+            }
             Self {
                 name: Arc::clone(&handle.name),
                 policy: pool.config().policy.label(),
@@ -176,6 +193,7 @@ impl PoolView {
                 gates: Gate::ALL.map(|gate| pool.count(gate)),
                 has_load,
                 endpoints,
+                leaving,
             }
         })
     }
@@ -191,14 +209,15 @@ fn waiting_by_class(queue: &FairQueue) -> BTreeMap<String, usize> {
 
 /// All pools as they are now.
 pub(crate) fn snapshot(shared: &Shared) -> Snapshot {
-    let mut pools: Vec<PoolView> = shared.pools.iter().map(|p| PoolView::read(p)).collect();
+    let mut pools: Vec<PoolView> = shared.current.load().pools.iter().map(|p| PoolView::read(p)).collect();
     for (&(name, Target { pool, endpoint }), &on) in shared.switched.lock().iter() {
-        if let Some(view) = pools.get_mut(pool).and_then(|p| p.endpoints.get_mut(endpoint)) {
+        if let Some(view) = pools.get_mut(pool).and_then(|p| p.endpoints.iter_mut().find(|e| e.index == endpoint)) {
             view.actions.insert(name, on);
         }
     }
     let actions = shared.actions.iter().map(|a| ActionView { name: a.name, on: a.on, off: a.off }).collect();
-    Snapshot { version: env!("CARGO_PKG_VERSION"), actions, pools }
+    let config = shared.config.as_ref().map(|book| book.config());
+    Snapshot { version: env!("CARGO_PKG_VERSION"), config, actions, pools }
 }
 
 /// Whether an endpoint of the pool could serve now or is only busy.

@@ -4,7 +4,7 @@ use crate::access;
 use crate::admin::Shared;
 use crate::answer::{Answer, Refusal, json, whole};
 use crate::control::{self, Change};
-use crate::{events, limits, metrics, page, policies, pools, requests, rules};
+use crate::{config, events, limits, metrics, page, policies, pools, requests, rules};
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use serde_json::json;
@@ -23,6 +23,8 @@ enum Route {
     Requests,
     Request(String),
     Events,
+    Config,
+    Reload,
     Limits,
     Limit(String),
     Rules,
@@ -47,6 +49,8 @@ impl Route {
             ["api", "requests"] => Self::Requests,
             ["api", "requests", id] => Self::Request(id.to_owned()),
             ["api", "events"] => Self::Events,
+            ["api", "config"] => Self::Config,
+            ["api", "config", "reload"] => Self::Reload,
             ["api", "limits"] => Self::Limits,
             ["api", "limits", name] => Self::Limit(name.to_owned()),
             ["api", "rules"] => Self::Rules,
@@ -72,7 +76,9 @@ impl Route {
 
     fn allows(&self, method: &Method) -> bool {
         match self {
-            Self::Change { .. } | Self::Limit(_) | Self::Rule(_) | Self::RevertRule(_) => method == Method::POST,
+            Self::Change { .. } | Self::Limit(_) | Self::Rule(_) | Self::RevertRule(_) | Self::Reload => {
+                method == Method::POST
+            }
             Self::Events => method == Method::GET,
             _ => method == Method::GET || method == Method::HEAD,
         }
@@ -80,7 +86,7 @@ impl Route {
 
     fn allow(&self) -> &'static str {
         match self {
-            Self::Change { .. } | Self::Limit(_) | Self::Rule(_) | Self::RevertRule(_) => "POST",
+            Self::Change { .. } | Self::Limit(_) | Self::Rule(_) | Self::RevertRule(_) | Self::Reload => "POST",
             Self::Events => "GET",
             _ => "GET, HEAD",
         }
@@ -96,7 +102,8 @@ async fn try_answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Result<
     let path = request.uri().path();
     let route = Route::find(path)?;
     if !route.as_ref().is_some_and(Route::is_open) {
-        access::check_token(shared.token.as_ref(), request.headers())?;
+        let token = shared.token.lock().clone();
+        access::check_token(token.as_ref(), request.headers())?;
     }
     let route = route.ok_or_else(|| Refusal::not_found(format!("there is no {path}")))?;
     if !route.allows(request.method()) {
@@ -107,7 +114,7 @@ async fn try_answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Result<
         Route::Health => json(StatusCode::OK, &json!({ "status": "ok" })),
         Route::Ready => ready(shared),
         Route::Metrics => {
-            let page = metrics::render(&shared.pools, &shared.telemetry);
+            let page = metrics::render(&shared.current.load().pools, &shared.telemetry);
             whole(StatusCode::OK, Exposition::CONTENT_TYPE, page)
         }
         Route::Pools => json(StatusCode::OK, &pools::snapshot(shared)),
@@ -115,6 +122,11 @@ async fn try_answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Result<
         Route::Requests => json(StatusCode::OK, &requests::newest(shared, request.uri().query())?),
         Route::Request(id) => json(StatusCode::OK, &requests::find(shared, &id)?),
         Route::Events => events::follow(shared)?,
+        Route::Config => json(StatusCode::OK, &config::view(shared)?),
+        Route::Reload => {
+            access::check_change(request.headers())?;
+            config::reload(shared).await?
+        }
         Route::Limits => json(StatusCode::OK, &limits::snapshot(shared)),
         Route::Limit(name) => {
             access::check_change(request.headers())?;
@@ -140,7 +152,7 @@ async fn try_answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Result<
 fn ready(shared: &Shared) -> Answer {
     let reason = if !(shared.ready)() {
         Some("the gateway does not take requests: it is starting or draining")
-    } else if !shared.pools.iter().any(|p| pools::may_serve(p)) {
+    } else if !shared.current.load().pools.iter().any(|p| pools::may_serve(p)) {
         Some("no pool has an endpoint that may serve: all are unhealthy, open, drained or of weight 0")
     } else {
         None

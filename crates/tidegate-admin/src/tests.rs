@@ -3,7 +3,8 @@
 mod client;
 
 use crate::action::{Action, Running, Target};
-use crate::admin::{Admin, Ready};
+use crate::admin::{Admin, Ready, Subject};
+use crate::config::{ConfigBook, ConfigView, RejectedView, Reloading};
 use crate::rules::{RuleBook, RuleView};
 use client::{Reply, Stream, get, post, send};
 use serde_json::{Value, json};
@@ -47,20 +48,20 @@ impl Server {
         });
         let settings = settings(token);
         let rules: Option<Arc<dyn RuleBook>> = Some(Arc::new(OneRule::default()));
-        let admin = Admin::start(
-            &settings,
-            gateway.pools().to_vec(),
-            Some(Arc::clone(gateway.governor())),
-            Arc::clone(&telemetry),
+        let subject = Subject {
+            current: gateway.current().clone(),
+            governor: Some(Arc::clone(gateway.governor())),
+            telemetry: Arc::clone(&telemetry),
             rules,
+            config: Some(Arc::new(OneFile::default())),
             ready,
             actions,
-        )
-        .await;
+        };
+        let admin = Admin::start(&settings, subject);
         Self { admin: admin.unwrap(), gateway, telemetry, is_ready }
     }
 
-    fn pools(&self) -> &[Arc<PoolHandle>] {
+    fn pools(&self) -> Vec<Arc<PoolHandle>> {
         self.gateway.pools()
     }
 
@@ -110,6 +111,35 @@ impl RuleBook for OneRule {
     fn revert(&self, name: &str) -> bool {
         self.reverted.store(true, SeqCst);
         name == "shed"
+    }
+}
+
+/// A config whose second reload is rejected.
+#[derive(Debug, Default)]
+struct OneFile(AtomicBool);
+
+impl ConfigBook for OneFile {
+    fn config(&self) -> ConfigView {
+        ConfigView {
+            file: "gateway.yaml".to_owned(),
+            generation: 1 + u64::from(self.0.load(SeqCst)),
+            loaded_unix_s: 1e9,
+            loaded_by: "admin",
+            needs_restart: vec!["threads"],
+            warnings: Vec::new(),
+            rejected: None,
+        }
+    }
+
+    fn reload(&self) -> Reloading {
+        let rejected = self.0.swap(true, SeqCst);
+        let view = self.config();
+        Box::pin(async move {
+            if !rejected {
+                return Ok(view);
+            }
+            Err(RejectedView { at_unix_s: 1e9, message: "1 error".to_owned(), problems: vec![json!({ "line": 3 })] })
+        })
     }
 }
 
@@ -427,11 +457,16 @@ async fn foreign_names_and_foreign_pages_are_refused() {
 async fn a_port_in_use_names_the_address_and_the_remedy() {
     let server = Server::start(None, Vec::new()).await;
     let taken = tidegate_config::Admin { address: server.admin.address(), token: None };
-    let telemetry = Arc::clone(&server.telemetry);
-    let error = Admin::start(&taken, Vec::new(), None, telemetry, None, Arc::new(|| true), Vec::new())
-        .await
-        .unwrap_err()
-        .to_string();
+    let subject = Subject {
+        current: server.gateway.current().clone(),
+        governor: None,
+        telemetry: Arc::clone(&server.telemetry),
+        rules: None,
+        config: None,
+        ready: Arc::new(|| true),
+        actions: Vec::new(),
+    };
+    let error = Admin::start(&taken, subject).unwrap_err().to_string();
     assert!(error.contains(&taken.address.to_string()) && error.contains("choose another"), "{error}");
 }
 
@@ -444,6 +479,34 @@ async fn stopping_frees_the_port() {
     server.admin.stop().await;
     assert!(stream.ends().await, "followers are let go");
     assert!(tokio::net::TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn the_config_is_shown_and_a_rejected_file_says_why() {
+    let server = Server::start(None, Vec::new()).await;
+    let shown = server.get("/api/config").await.json();
+    assert_eq!((&shown["generation"], &shown["needs_restart"]), (&json!(1), &json!(["threads"])));
+    assert_eq!(server.get("/api/pools").await.json()["config"]["file"], json!("gateway.yaml"));
+    let applied = server.post("/api/config/reload", &json!({})).await;
+    assert_eq!((applied.status, &applied.json()["generation"]), (200, &json!(2)));
+    let rejected = server.post("/api/config/reload", &json!({})).await;
+    assert_eq!((rejected.status, &rejected.json()["error"]["code"]), (422, &json!("config_rejected")));
+    assert_eq!(rejected.json()["error"]["problems"][0]["line"], json!(3));
+    assert_eq!(server.get("/api/config/reload").await.status, 405);
+}
+
+#[tokio::test]
+async fn another_token_holds_from_the_next_request_on() {
+    let server = Server::start(Some("old"), Vec::new()).await;
+    let ask = |token: &str| {
+        format!(
+            "GET /api/pools HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+        )
+    };
+    assert_eq!(send(server.admin.address(), &ask("old")).await.status, 200);
+    server.admin.set_token(Some(Secret::new("new")));
+    assert_eq!(send(server.admin.address(), &ask("old")).await.status, 401);
+    assert_eq!(send(server.admin.address(), &ask("new")).await.status, 200);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use crate::concurrency_limits::ConcurrencyLimit;
 use crate::endpoint;
 use crate::journal::Journal;
 use crate::key::{Absent, Key, Kind, Table};
+use crate::lifecycle::{Reload, Shutdown, Takeover};
 use crate::limits::Limits;
 use crate::listener::{Admin, Listener};
 use crate::log::Log;
@@ -40,6 +41,12 @@ pub struct Config {
     pub log: Log,
     /// The journal of decisions; `None` writes none.
     pub journal: Option<Journal>,
+    /// When the file is read again.
+    pub reload: Reload,
+    /// How the gateway ends.
+    pub shutdown: Shutdown,
+    /// Where the next process takes over; `None`: nowhere.
+    pub takeover: Option<Takeover>,
     /// Bounds on what a client may send.
     pub limits: Limits,
     /// Who asks; `None`: nobody is told apart.
@@ -95,6 +102,27 @@ impl Section for Config {
                 absent: Absent::Means("no journal is written"),
                 summary: "A file per pool from which every decision can be taken again, with `tidegate replay`.",
                 example: "{ folder: /var/lib/tidegate/journal }",
+            },
+            Key {
+                name: "reload",
+                kind: Kind::Table(Reload::TABLE),
+                absent: Absent::Default("{}"),
+                summary: "When the file is read again.",
+                example: "{ watch: 5s }",
+            },
+            Key {
+                name: "shutdown",
+                kind: Kind::Table(Shutdown::TABLE),
+                absent: Absent::Default("{}"),
+                summary: "How the gateway ends.",
+                example: "{ delay: 5s, drain_timeout: 10m }",
+            },
+            Key {
+                name: "takeover",
+                kind: Kind::TableOr(Takeover::TABLE, "off"),
+                absent: Absent::Means("no process can take over"),
+                summary: "Where the next process of this gateway takes over its sockets and its state.",
+                example: "{ socket: /run/tidegate/takeover.sock }",
             },
             Key {
                 name: "limits",
@@ -163,6 +191,11 @@ impl Section for Config {
             Switch::On(journal) => Some(journal),
             Switch::Off | Switch::Absent => None,
         };
+        let (reload, shutdown) = (r.table_or_default("reload"), r.table_or_default("shutdown"));
+        let takeover = match r.switch("takeover") {
+            Switch::On(takeover) => Some(takeover),
+            Switch::Off | Switch::Absent => None,
+        };
         let limits = r.table_or_default("limits");
         let tenants: Option<Tenants> = r.table("tenants");
         let rate_limits: Vec<RateLimit> = r.list("rate_limits");
@@ -188,6 +221,7 @@ impl Section for Config {
         if r.all_good(&["pools", "tenants"]) {
             tenants::check_uses(r, tenants.as_ref(), &names);
         }
+        tenants::check_certificates(r, &listeners);
         check_addresses(r);
         check_loops(r, &listeners);
         route::check(r, &routes, &pools);
@@ -200,6 +234,9 @@ impl Section for Config {
             threads,
             log,
             journal,
+            reload,
+            shutdown,
+            takeover,
             limits,
             tenants,
             rate_limits,

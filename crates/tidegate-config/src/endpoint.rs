@@ -33,9 +33,10 @@ impl Endpoint {
     }
 }
 
-/// `http://host:port`, taken apart.
+/// `http://host:port` or `https://host:port`, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EndpointUrl {
+    tls: bool,
     host: String,
     port: u16,
 }
@@ -48,10 +49,15 @@ impl EndpointUrl {
 
     /// What stands in the place of one that could not be read.
     pub(crate) fn nowhere() -> Self {
-        Self { host: String::new(), port: 80 }
+        Self { tls: false, host: String::new(), port: 80 }
     }
 
-    /// The port, 80 if the URL names none.
+    /// Whether it begins with `https://`.
+    pub fn is_tls(&self) -> bool {
+        self.tls
+    }
+
+    /// The port; if the URL names none, 80, or 443 with TLS.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -80,28 +86,26 @@ impl EndpointUrl {
 
 impl fmt::Display for EndpointUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}", self.authority())
+        write!(f, "{}://{}", if self.tls { "https" } else { "http" }, self.authority())
     }
 }
 
-/// Reads `http://host[:port]`, with at most a slash behind.
+/// Reads `http://host[:port]` or `https://host[:port]`, with at most a slash behind.
 pub(crate) fn url(_: &Kind, text: &str) -> Result<EndpointUrl, Bad> {
     let wrong = |hint: &str| Err(Bad::Type(hint.to_owned()));
-    let Some(rest) = text.strip_prefix("http://") else {
-        return match text.split_once("://") {
-            Some(("https", rest)) => {
-                Err(Bad::Type(format!("TLS to endpoints is not supported yet: write `http://{rest}`")))
-            }
-            None if !text.contains(char::is_whitespace) => Err(Bad::Type(format!("write `http://{text}`"))),
-            _ => wrong(""),
-        };
+    let (tls, rest) = match text.split_once("://") {
+        Some(("http", rest)) => (false, rest),
+        Some(("https", rest)) => (true, rest),
+        None if !text.contains(char::is_whitespace) => return Err(Bad::Type(format!("write `http://{text}`"))),
+        _ => return wrong(""),
     };
+    let usual = if tls { "443" } else { "80" };
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     if authority.contains('@') {
         return wrong("credentials in the URL are not supported");
     }
     if authority.contains(['/', '?', '#']) {
-        return wrong("the path comes from each request: write only http://host:port");
+        return wrong("the path comes from each request: write only http://host:port or https://host:port");
     }
     let (host, port) = if let Some(v6) = authority.strip_prefix('[') {
         let Some((host, tail)) = v6.split_once(']') else {
@@ -110,9 +114,9 @@ pub(crate) fn url(_: &Kind, text: &str) -> Result<EndpointUrl, Bad> {
         if host.parse::<std::net::Ipv6Addr>().is_err() {
             return wrong("between [ and ] stands an IPv6 address");
         }
-        (host, tail.strip_prefix(':').or_else(|| tail.is_empty().then_some("80")))
+        (host, tail.strip_prefix(':').or_else(|| tail.is_empty().then_some(usual)))
     } else {
-        authority.rsplit_once(':').map_or((authority, Some("80")), |(h, p)| (h, Some(p)))
+        authority.rsplit_once(':').map_or((authority, Some(usual)), |(h, p)| (h, Some(p)))
     };
     let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     let is_v6 = authority.starts_with('[');
@@ -120,7 +124,7 @@ pub(crate) fn url(_: &Kind, text: &str) -> Result<EndpointUrl, Bad> {
         return wrong("the host is a name, an IPv4 address, or an IPv6 address in brackets");
     }
     match port.and_then(|p| p.parse::<u16>().ok()).filter(|p| *p > 0) {
-        Some(port) => Ok(EndpointUrl { host: host.to_ascii_lowercase(), port }),
+        Some(port) => Ok(EndpointUrl { tls, host: host.to_ascii_lowercase(), port }),
         None => wrong("the port is a number from 1 to 65535"),
     }
 }
@@ -189,6 +193,9 @@ mod tests {
             ("http://[::1]:8000", "http://[::1]:8000"),
             ("http://engine", "http://engine:80"),
             ("http://[::1]", "http://[::1]:80"),
+            ("https://engine", "https://engine:443"),
+            ("https://[::1]", "https://[::1]:443"),
+            ("https://engine:8443/", "https://engine:8443"),
         ] {
             assert_eq!(url(&Kind::Url, text).map(|u| u.to_string()), Ok(shown.to_owned()));
         }
@@ -197,9 +204,9 @@ mod tests {
     #[test]
     fn what_is_not_supported_is_said() {
         for (text, hint) in [
-            ("https://a:1", "TLS to endpoints is not supported yet: write `http://a:1`"),
+            ("ftp://a:1", ""),
             ("10.0.0.5:8000", "write `http://10.0.0.5:8000`"),
-            ("http://a:1/v1", "the path comes from each request: write only http://host:port"),
+            ("http://a:1/v1", "the path comes from each request: write only http://host:port or https://host:port"),
             ("http://u:p@a:1", "credentials in the URL are not supported"),
             ("http://a:0", "the port is a number from 1 to 65535"),
             ("http://a:x", "the port is a number from 1 to 65535"),

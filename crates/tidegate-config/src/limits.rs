@@ -1,7 +1,8 @@
 //! Bounds on what a client may send. Every buffer the data plane fills from outside is named here.
 
+use crate::http2::Http2;
 use crate::key::{Absent, Key, Kind, Table};
-use crate::reader::{Reader, Section};
+use crate::reader::{Reader, Section, Switch};
 use std::time::Duration;
 
 /// Bounds on what a client may send.
@@ -21,6 +22,14 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// Most connections per listener.
     pub max_connections: usize,
+    /// Most connections from one address, over all listeners; `None` has no bound.
+    pub max_connections_per_address: Option<usize>,
+    /// Longest time in which a client of HTTP/1.1 takes nothing of an answer that waits for it; `None` has no bound.
+    pub send_timeout: Option<Duration>,
+    /// Longest time until a TLS handshake is complete.
+    pub handshake_timeout: Duration,
+    /// Bounds on HTTP/2 connections; `None` speaks HTTP/1.1 only.
+    pub http2: Option<Http2>,
 }
 
 impl Section for Limits {
@@ -77,6 +86,34 @@ impl Section for Limits {
                 summary: "Most client connections per listener.",
                 example: "10_000",
             },
+            Key {
+                name: "max_connections_per_address",
+                kind: Kind::Integer { min: 1, max: 10_000_000, word: Some("none") },
+                absent: Absent::Default("none"),
+                summary: "Most client connections from one IP address, over all listeners; a load balancer in front is one address.",
+                example: "100",
+            },
+            Key {
+                name: "send_timeout",
+                kind: Kind::Duration { min: 0.001, max: 86_400.0, word: Some("none") },
+                absent: Absent::Default("60s"),
+                summary: "Longest time in which a client takes nothing of an answer that waits for it (HTTP/1.1; with HTTP/2 pings find it out).",
+                example: "60s",
+            },
+            Key {
+                name: "handshake_timeout",
+                kind: Kind::Duration { min: 0.001, max: 3600.0, word: None },
+                absent: Absent::Default("10s"),
+                summary: "Longest time until a TLS handshake is complete.",
+                example: "10s",
+            },
+            Key {
+                name: "http2",
+                kind: Kind::TableOr(Http2::TABLE, "off"),
+                absent: Absent::Default("{}"),
+                summary: "Bounds on HTTP/2 connections of clients; off speaks HTTP/1.1 only.",
+                example: "{ max_concurrent_streams: 128 }",
+            },
         ],
     };
 
@@ -90,6 +127,15 @@ impl Section for Limits {
             header_timeout: r.duration("header_timeout"),
             idle_timeout: r.duration("idle_timeout"),
             max_connections: r.count("max_connections"),
+            max_connections_per_address: r
+                .integer_or_none("max_connections_per_address")
+                .and_then(|n| usize::try_from(n).ok()),
+            send_timeout: r.duration_or_none("send_timeout"),
+            handshake_timeout: r.duration("handshake_timeout"),
+            http2: match r.switch("http2") {
+                Switch::On(http2) => Some(http2),
+                Switch::Off | Switch::Absent => None,
+            },
         };
         // A default gives way to what is set: only two explicit values can contradict each other.
         let body = as_len(limits.max_body_bytes);

@@ -4,6 +4,7 @@ use crate::key::{Absent, Key, Kind, Table};
 use crate::reader::{Reader, Section};
 use crate::scalar;
 use crate::secret::Secret;
+use crate::tls::Tls;
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// An address on which requests come in.
@@ -11,23 +12,34 @@ use std::net::{Ipv4Addr, SocketAddr};
 pub struct Listener {
     /// The address; port 0 takes any free port.
     pub address: SocketAddr,
+    /// TLS; `None` speaks in clear.
+    pub tls: Option<Tls>,
 }
 
 impl Section for Listener {
     const TABLE: &'static Table = &Table {
         place: "listeners[]",
         summary: "An address on which requests come in.",
-        keys: &[Key {
-            name: "address",
-            kind: Kind::Address,
-            absent: Absent::Required,
-            summary: "IP address and port; 0.0.0.0 is every interface, port 0 any free port.",
-            example: "127.0.0.1:8080",
-        }],
+        keys: &[
+            Key {
+                name: "address",
+                kind: Kind::Address,
+                absent: Absent::Required,
+                summary: "IP address and port; 0.0.0.0 is every interface, port 0 any free port.",
+                example: "127.0.0.1:8080",
+            },
+            Key {
+                name: "tls",
+                kind: Kind::Table(Tls::TABLE),
+                absent: Absent::Means("requests come in clear"),
+                summary: "TLS 1.2 and 1.3; HTTP/2 and HTTP/1.1 by ALPN.",
+                example: "{ certificates: [{ cert: gateway.pem, key: gateway.key }] }",
+            },
+        ],
     };
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
-        Self { address: address(r).unwrap_or(NOWHERE) }
+        Self { address: address(r).unwrap_or(NOWHERE), tls: r.table("tls") }
     }
 }
 

@@ -4,6 +4,7 @@ use crate::affinity::Affinity;
 use crate::breaker::{self, Breaker, DEFAULT_BREAKER, Outlier};
 use crate::concurrency_limits::Adaptive;
 use crate::endpoint::Endpoint;
+use crate::endpoint_tls::{self, EndpointTls, Protocol};
 use crate::health::Health;
 use crate::key::{Absent, Key, Kind, Table};
 use crate::load::Load;
@@ -13,6 +14,7 @@ use crate::queue::Queue;
 use crate::rate_limits::RateLimit;
 use crate::reader::{Reader, Section, Switch};
 use crate::recovery::{Steps, WarmUp};
+use crate::stream_end::{STREAM_ENDS, StreamEnd};
 use crate::template;
 use crate::timeouts::{Connections, Retry, Timeouts};
 use crate::walk::{Complaint, Mark};
@@ -60,6 +62,12 @@ pub struct Pool {
     pub retry: Retry,
     /// Connections that are kept.
     pub connections: Connections,
+    /// What is spoken to the endpoints.
+    pub protocol: Protocol,
+    /// When a stream of events counts as whole.
+    pub stream_end: StreamEnd,
+    /// TLS to the endpoints whose URL begins with `https://`.
+    pub tls: EndpointTls,
     /// Tidegate replicas that share the pool (at least 1).
     pub replicas: u32,
 }
@@ -214,6 +222,27 @@ const KEYS: &[Key] = &[
         example: "{ max_idle_per_endpoint: 256, idle_timeout: 60s }",
     },
     Key {
+        name: "protocol",
+        kind: Kind::Choice(endpoint_tls::PROTOCOLS),
+        absent: Absent::Default("auto"),
+        summary: "What is spoken to the endpoints: auto is what ALPN finds over TLS, and HTTP/1.1 without; h2 without TLS is by prior knowledge.",
+        example: "h2",
+    },
+    Key {
+        name: "stream_end",
+        kind: Kind::Choice(STREAM_ENDS),
+        absent: Absent::Default("marker"),
+        summary: "When a stream of events counts as whole: marker wants the end that its API promises ([DONE] on completions), any takes every clean end.",
+        example: "marker",
+    },
+    Key {
+        name: "tls",
+        kind: Kind::Table(EndpointTls::TABLE),
+        absent: Absent::Default("{}"),
+        summary: "TLS to the endpoints whose URL begins with https.",
+        example: "{ ca: /etc/tidegate/engines-ca.pem }",
+    },
+    Key {
         name: "replicas",
         kind: Kind::Integer { min: 1, max: 10_000, word: None },
         absent: Absent::Default("1"),
@@ -242,6 +271,7 @@ impl Section for Pool {
             Switch::Absent => WarmUp::Default,
         };
         let breaker = breaker::read_either(r);
+        let tls = endpoint_tls::of_pool(r, &endpoints);
         Self {
             name: String::new(),
             // The stand-in for a policy that could not be read; a config with it is never returned.
@@ -267,6 +297,9 @@ impl Section for Pool {
             timeouts: r.table_or_default("timeouts"),
             retry: r.table_or_default("retry"),
             connections: r.table_or_default("connections"),
+            protocol: Protocol::named(r.choice("protocol")),
+            stream_end: StreamEnd::named(r.choice("stream_end")),
+            tls,
             replicas: u32::try_from(r.integer("replicas")).unwrap_or(1),
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::glob::Glob;
 use crate::key::{Absent, Key, Kind, Table};
+use crate::listener::Listener;
 use crate::node::Span;
 use crate::reader::{Reader, Section};
 use crate::route::globs;
@@ -53,10 +54,21 @@ pub enum Identify {
     },
     /// A claim of a signed token.
     Jwt(Jwt),
+    /// A name in the certificate that the client showed.
+    ClientCertificate(CertificateField),
+}
+
+/// Where a certificate names its tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificateField {
+    /// The common name of its subject.
+    CommonName,
+    /// Its alternative names: DNS, URI and mail.
+    San,
 }
 
 /// How signed tokens are checked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Jwt {
     /// Where the public keys are.
     pub keys: KeySet,
@@ -77,10 +89,12 @@ pub enum KeySet {
     File(PathBuf),
     /// At an URL, read at the start and every `refresh`.
     Url {
-        /// `http://host:port/path`.
+        /// `http://host:port/path`, or the same with https.
         url: String,
         /// How often.
         refresh: Duration,
+        /// The authorities that sign the certificate of an https URL, in a PEM file; `None` trusts those of the system.
+        ca: Option<PathBuf>,
     },
 }
 
@@ -198,8 +212,15 @@ impl Section for Jwt {
                 name: "jwks_url",
                 kind: Kind::Text,
                 absent: Absent::Means("jwks_file says where the keys are"),
-                summary: "An http URL with the public keys (JWKS).",
-                example: "http://127.0.0.1:9000/keys.json",
+                summary: "An http or https URL with the public keys (JWKS).",
+                example: "https://login.example.com/keys.json",
+            },
+            Key {
+                name: "jwks_ca",
+                kind: Kind::Text,
+                absent: Absent::Means("the authorities of the system"),
+                summary: "A PEM file with the authorities that sign the certificate of an https jwks_url.",
+                example: "/etc/tidegate/login-ca.pem",
             },
             Key {
                 name: "refresh",
@@ -247,8 +268,14 @@ impl Section for Jwt {
             let at = if r.is_set("jwks_url") { "jwks_url" } else { "jwks_file" };
             r.contradiction(at, found.to_owned(), "one of jwks_file and jwks_url", hint);
         }
+        let ca = r.text("jwks_ca").map(PathBuf::from);
+        if ca.is_some() && !url.as_ref().is_some_and(|u| u.starts_with("https://")) && r.all_good(&["jwks_url"]) {
+            let found = "authorities for a certificate that nobody shows".to_owned();
+            let hint = "for example: `jwks_url: https://login.example.com/keys.json`".to_owned();
+            r.contradiction("jwks_ca", found, "jwks_ca together with an https jwks_url", hint);
+        }
         let keys = match (file, url) {
-            (_, Some(url)) => KeySet::Url { url, refresh },
+            (_, Some(url)) => KeySet::Url { url, refresh, ca },
             (file, None) => KeySet::File(file.unwrap_or_default().into()),
         };
         Self {
@@ -261,13 +288,37 @@ impl Section for Jwt {
     }
 }
 
-fn http_url(_: &Kind, text: &str) -> Result<String, Bad> {
-    if text.starts_with("http://") {
-        Ok(text.to_owned())
-    } else {
-        Err(Bad::Type("an URL that starts with http://; for https fetch the keys into a file".to_owned()))
+impl Section for CertificateField {
+    const TABLE: &'static Table = &Table {
+        place: "tenants.identify[].client_certificate",
+        summary: "A name in the certificate that the client showed (`listeners[].tls.client_ca`).",
+        keys: &[Key {
+            name: "field",
+            kind: Kind::Choice(&["common_name", "san"]),
+            absent: Absent::Default("common_name"),
+            summary: "The subject's common name, or the first alternative name (DNS, URI, mail) that is a tenant's.",
+            example: "san",
+        }],
+    };
+
+    fn read(r: &mut Reader<'_, '_>) -> Self {
+        match r.choice("field") {
+            "san" => Self::San,
+            _ => Self::CommonName,
+        }
     }
 }
+
+fn http_url(_: &Kind, text: &str) -> Result<String, Bad> {
+    if text.starts_with("http://") || text.starts_with("https://") {
+        Ok(text.to_owned())
+    } else {
+        Err(Bad::Type("an URL that starts with http:// or https://".to_owned()))
+    }
+}
+
+/// The keys of a way.
+const WAYS: [&str; 4] = ["api_key", "header", "jwt", "client_certificate"];
 
 /// One way, as written.
 struct Way(Option<Identify>);
@@ -298,24 +349,35 @@ impl Section for Way {
                 summary: "By a claim of a signed token.",
                 example: "{ jwks_file: keys.json, algorithms: [RS256] }",
             },
+            Key {
+                name: "client_certificate",
+                kind: Kind::Table(CertificateField::TABLE),
+                absent: Absent::Means("another way"),
+                summary: "By the certificate that the client showed.",
+                example: "{ field: common_name }",
+            },
         ],
     };
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
-        let set = ["api_key", "header", "jwt"].iter().filter(|k| r.is_set(k)).count();
+        let set = WAYS.iter().filter(|k| r.is_set(k)).count();
         let key = r.table::<ApiKey>("api_key").map(|ApiKey(header)| Identify::ApiKey { header });
         let header = r.table::<Header>("header").map(|Header { name, trust }| Identify::Header { name, trust });
         let jwt = r.table::<Jwt>("jwt").map(Identify::Jwt);
+        let certificate = r.table("client_certificate").map(Identify::ClientCertificate);
+        if certificate.is_some() {
+            r.mark("client certificate", "client_certificate", String::new());
+        }
         if set != 1 {
             let complaint = Complaint {
                 found: format!("{set} ways in one entry"),
-                allowed: "exactly one of api_key, header, jwt".to_owned(),
+                allowed: format!("exactly one of {}", WAYS.join(", ")),
                 hint: "write one list entry per way".to_owned(),
             };
             let place = r.place();
             r.walk.error(crate::problem::ProblemKind::Contradiction, &place, complaint);
         }
-        Self(key.or(header).or(jwt))
+        Self(key.or(header).or(jwt).or(certificate))
     }
 }
 
@@ -397,7 +459,7 @@ impl Section for Tenants {
                 name: "unknown",
                 kind: Kind::Choice(&["refuse", "anonymous", "accept"]),
                 absent: Absent::Default("refuse"),
-                summary: "Without a known tenant: 401, or the tenant `anonymous`; accept takes names from headers and tokens as they are.",
+                summary: "Without a known tenant: 401, or the tenant `anonymous`; accept takes names from headers, tokens and certificates as they are.",
                 example: "anonymous",
             },
             Key {
@@ -461,6 +523,20 @@ pub(crate) fn check_uses(r: &mut Reader<'_, '_>, tenants: Option<&Tenants>, pool
         };
         let (severity, kind) = (crate::problem::Severity::Warning, crate::problem::ProblemKind::Contradiction);
         r.walk.problem(severity, kind, &mark.place, complaint);
+    }
+}
+
+/// Tenants known by certificates that no listener asks for.
+pub(crate) fn check_certificates(r: &mut Reader<'_, '_>, listeners: &[Listener]) {
+    let asks = |l: &Listener| l.tls.as_ref().is_some_and(|t| t.client_auth.is_some());
+    let marks: Vec<Mark> = r.walk.marks.iter().filter(|m| m.what == "client certificate").cloned().collect();
+    for mark in marks.iter().filter(|_| !listeners.iter().any(asks)) {
+        let complaint = Complaint {
+            found: "tenants known by their certificates, which no listener asks for".to_owned(),
+            allowed: "client_certificate together with `client_ca` of a listener".to_owned(),
+            hint: "for example: `tls: { certificates: [...], client_ca: /etc/tidegate/clients-ca.pem }`".to_owned(),
+        };
+        r.walk.error(crate::problem::ProblemKind::Contradiction, &mark.place, complaint);
     }
 }
 

@@ -17,6 +17,8 @@ pub struct Timeouts {
     pub between_tokens: Option<Duration>,
     /// From the request's arrival until the end of the answer; `None` has no bound.
     pub total: Option<Duration>,
+    /// Longest time in which an upgraded connection moves no byte; `None` has no bound.
+    pub upgrade_idle: Option<Duration>,
 }
 
 impl Section for Timeouts {
@@ -35,7 +37,7 @@ impl Section for Timeouts {
                 name: "first_byte",
                 kind: Kind::Duration { min: 0.001, max: 86_400.0, word: Some("none") },
                 absent: Absent::Default("60s"),
-                summary: "From sending until the first byte of the answer.",
+                summary: "From sending until the first byte of the answer; where a long body goes up, from its last piece.",
                 example: "60s",
             },
             Key {
@@ -49,8 +51,15 @@ impl Section for Timeouts {
                 name: "total",
                 kind: Kind::Duration { min: 0.001, max: 604_800.0, word: Some("none") },
                 absent: Absent::Default("none"),
-                summary: "From the request's arrival until the end of the answer.",
+                summary: "From the request's arrival until the end of the answer; for an upgraded connection (WebSocket) until it is upgraded.",
                 example: "10m",
+            },
+            Key {
+                name: "upgrade_idle",
+                kind: Kind::Duration { min: 0.001, max: 604_800.0, word: Some("none") },
+                absent: Absent::Default("5m"),
+                summary: "Longest time in which an upgraded connection (WebSocket) moves no byte in either direction.",
+                example: "5m",
             },
         ],
     };
@@ -81,6 +90,7 @@ impl Section for Timeouts {
             first_byte: within("first_byte", first_byte),
             between_tokens: within("between_tokens", between_tokens),
             total,
+            upgrade_idle: r.duration_or_none("upgrade_idle"),
         }
     }
 }
@@ -159,6 +169,8 @@ pub struct Connections {
     pub max_idle_per_endpoint: usize,
     /// Longest time a connection is kept idle.
     pub idle_timeout: Duration,
+    /// Most requests at once on one HTTP/2 connection; more open another. The engine may allow fewer.
+    pub max_streams: usize,
 }
 
 impl Section for Connections {
@@ -180,10 +192,21 @@ impl Section for Connections {
                 summary: "Longest time a connection is kept idle.",
                 example: "60s",
             },
+            Key {
+                name: "max_streams",
+                kind: Kind::Integer { min: 1, max: 100_000, word: None },
+                absent: Absent::Default("100"),
+                summary: "Most requests at once on one HTTP/2 connection; more open another. An engine that allows fewer is heeded.",
+                example: "100",
+            },
         ],
     };
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
-        Self { max_idle_per_endpoint: r.count("max_idle_per_endpoint"), idle_timeout: r.duration("idle_timeout") }
+        Self {
+            max_idle_per_endpoint: r.count("max_idle_per_endpoint"),
+            idle_timeout: r.duration("idle_timeout"),
+            max_streams: r.count("max_streams"),
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Every file in examples/ is good to copy: it loads without a problem, warnings included.
 
+#![allow(clippy::unwrap_used, reason = "helpers of a test, which is there to fail")]
+
 use std::path::{Path, PathBuf};
 use tidegate_config::Config;
 
@@ -55,4 +57,51 @@ fn the_reference_page_is_current() {
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(written == page, "docs/config.md is out of date: TIDEGATE_WRITE_DOCS=1 cargo test -p tidegate-config");
+}
+
+/// The text of `gateway.yaml` in a ConfigMap, without its indentation.
+fn embedded(manifest: &str) -> String {
+    let block = manifest.split_once("  gateway.yaml: |\n").unwrap().1;
+    block.lines().map(|line| line.strip_prefix("    ").unwrap_or(line)).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn every_config_in_deploy_loads_without_a_warning() {
+    let read = |path: &str| std::fs::read_to_string(root().join("deploy").join(path)).unwrap();
+    let environment = |name: &str| (name == "TIDEGATE_ADMIN_TOKEN").then(|| "token".to_owned());
+    for (path, text) in [
+        ("systemd/gateway.yaml", read("systemd/gateway.yaml")),
+        ("container/gateway.yaml", read("container/gateway.yaml")),
+        ("kubernetes/configmap.yaml", embedded(&read("kubernetes/configmap.yaml"))),
+    ] {
+        match Config::parse(&text, path, &environment) {
+            Ok((_, problems)) | Err(problems) => {
+                let shown: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                assert!(problems.is_empty(), "{}", shown.join("\n"));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_deploy_promises_fits_together() {
+    let read = |path: &str| std::fs::read_to_string(root().join("deploy").join(path)).unwrap();
+    let environment = |_: &str| Some("token".to_owned());
+    let config = |text: &str| Config::parse(text, "t", &environment).unwrap().0;
+    let number_after = |text: &str, key: &str| -> u64 {
+        let rest = text.split_once(key).unwrap().1.trim_start();
+        rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
+    };
+    let unit = config(&read("systemd/gateway.yaml"));
+    let drain = unit.shutdown.delay + unit.shutdown.drain_timeout;
+    assert!(number_after(&read("systemd/tidegate.service"), "TimeoutStopSec=") > drain.as_secs());
+    let socket = read("systemd/tidegate.socket");
+    assert!(socket.contains(&format!("ListenStream={}", unit.listeners[0].address)));
+    let pod = config(&embedded(&read("kubernetes/configmap.yaml")));
+    let deployment = read("kubernetes/deployment.yaml");
+    let before = number_after(&deployment, "sleep: { seconds:");
+    let grace = number_after(&deployment, "terminationGracePeriodSeconds:");
+    assert!(grace > before + pod.shutdown.drain_timeout.as_secs());
+    let pods = number_after(&deployment, "  replicas:");
+    assert_eq!(pod.pools[0].core().replicas, pods as f64);
 }

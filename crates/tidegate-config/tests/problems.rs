@@ -89,8 +89,8 @@ fn a_pool_without_endpoints() {
 #[test]
 fn endpoints_are_http_and_each_stands_once() {
     check(
-        "listeners: [{ address: 127.0.0.1:0 }]\npools:\n  p:\n    endpoints:\n      - url: https://a:1\n      - url: http://a:1\n      - url: http://A:1/\n",
-        "5:14 wrong_type pools.p.endpoints[0].url | https://a:1 | TLS to endpoints is not supported yet: write `http://a:1`
+        "listeners: [{ address: 127.0.0.1:0 }]\npools:\n  p:\n    endpoints:\n      - url: ftp://a:1\n      - url: http://a:1\n      - url: http://A:1/\n      - url: https://a:1\n",
+        "5:14 wrong_type pools.p.endpoints[0].url | ftp://a:1 | for example: `url: http://127.0.0.1:8000`
          7:14 contradiction pools.p.endpoints[2].url | http://a:1 a second time; the first is on line 6 | remove one of the two; for a larger share give it a `weight`",
     );
 }

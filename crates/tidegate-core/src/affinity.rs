@@ -83,9 +83,28 @@ impl Affinity {
         }
     }
 
+    /// Every key and its endpoint.
+    pub fn bound(&self) -> impl Iterator<Item = (u64, EndpointId)> {
+        self.entries.iter().map(|e| (e.key, e.endpoint))
+    }
+
+    /// Takes new settings. Keys beyond a smaller bound go, in no order that means anything.
+    pub fn set(&mut self, cfg: AffinityConfig) {
+        self.cfg = cfg;
+        if self.entries.len() > cfg.max_keys {
+            self.entries.truncate(cfg.max_keys);
+            self.index();
+        }
+    }
+
     /// Forgets every key of an endpoint that left for good.
     pub fn on_removed(&mut self, endpoint: EndpointId) {
         self.entries.retain(|e| e.endpoint != endpoint);
+        self.index();
+    }
+
+    /// Finds the places of all entries anew.
+    fn index(&mut self) {
         self.places.clear();
         self.places.extend(self.entries.iter().enumerate().map(|(i, e)| (e.key, i as u32)));
         self.hand = 0;

@@ -169,6 +169,14 @@ pub struct Params {
     set: Vec<(&'static str, Value)>,
 }
 
+/// Equal where every parameter has the same value, whether it was set or is the default.
+impl PartialEq for Params {
+    fn eq(&self, other: &Self) -> bool {
+        let same = |p: &Param| self.get(p.name) == other.get(p.name);
+        self.descriptor.name == other.descriptor.name && self.descriptor.params.iter().all(same)
+    }
+}
+
 impl Params {
     /// All parameters at their defaults.
     pub fn defaults(descriptor: &'static Descriptor) -> Self {

@@ -24,6 +24,16 @@ impl Health {
         Some(passed)
     }
 
+    /// Counts as healthy until checks say otherwise: it served before there were any.
+    pub fn assume_healthy(&mut self) {
+        (self.verdict, self.against) = (Some(true), 0);
+    }
+
+    /// Goes on from a verdict that another process came to.
+    pub fn assume(&mut self, verdict: Option<bool>) {
+        (self.verdict, self.against) = (verdict, 0);
+    }
+
     /// The verdict, `None` before the first check.
     pub fn verdict(&self) -> Option<bool> {
         self.verdict

@@ -6,10 +6,11 @@
 use crate::event::Event;
 use crate::id::{EndpointId, RequestKey};
 use crate::outcome::Outcome;
-use crate::pool::config::EndpointConfig;
+use crate::pool::config::{EndpointConfig, PoolConfig};
 use crate::pool::{Decision, Shed};
 use crate::queue::WaiterId;
 use crate::request::Request;
+use crate::saved::SavedPool;
 use crate::time::Instant;
 
 /// One input of a pool; for an admission, with the decision taken.
@@ -17,6 +18,12 @@ use crate::time::Instant;
 pub enum Entry<'a> {
     /// An endpoint joined and got this id.
     Added(EndpointId, &'a EndpointConfig),
+    /// An endpoint got new settings.
+    Changed(EndpointId, &'a EndpointConfig),
+    /// The pool got new settings, and whether its endpoints are health-checked from now on.
+    Reconfigured(&'a PoolConfig, bool),
+    /// The pool took over what another process knew.
+    Restored(&'a SavedPool),
     /// An endpoint was taken out for good.
     Removed(EndpointId),
     /// Something happened.

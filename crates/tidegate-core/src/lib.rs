@@ -27,6 +27,7 @@ pub mod ramp;
 pub mod request;
 pub mod retry;
 pub mod rng;
+pub mod saved;
 pub mod stats;
 pub mod time;
 pub mod tune;

@@ -11,7 +11,7 @@ pub mod token_bucket;
 pub mod tree;
 
 pub use leaky::Leaky;
-pub use limits::{Headroom, Limited, Limits, Reservation};
+pub use limits::{Charge, Headroom, Limited, Limits, Reservation};
 pub use output_estimate::OutputEstimate;
 pub use quantity::{Actual, Ask, Quantity, Scope};
 pub use token_bucket::TokenBucket;

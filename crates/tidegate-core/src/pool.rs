@@ -10,6 +10,8 @@ mod decision;
 mod gates;
 mod in_flight;
 mod members;
+mod reconfigure;
+mod saving;
 mod tenant_places;
 mod told;
 mod waiting;
@@ -38,7 +40,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use breakers::Class;
-use config::{PoolConfig, WarmUpStep};
+use config::{EndpointConfig, PoolConfig, WarmUpStep};
 use core::cmp::Reverse;
 use tenant_places::TenantPlaces;
 
@@ -48,6 +50,8 @@ const MAX_EFFECTS: usize = 1024;
 /// What a pool keeps of an endpoint beside what policies read.
 #[derive(Clone, Debug)]
 struct Member {
+    /// As it was told, whatever an operator or a rule changed since.
+    cfg: EndpointConfig,
     max_in_flight: Option<u32>,
     gradient: Option<Gradient>,
     draining: bool,
@@ -71,6 +75,8 @@ struct Member {
 /// Endpoints that can serve the same request, the policy that picks among them, and everything known of both.
 pub struct Pool {
     cfg: PoolConfig,
+    /// The bound as configured; that of `cfg` is what an operator or a rule made of it.
+    configured_max: Option<u32>,
     breaker: Settings,
     /// Breakers by route class; class 0 first.
     classes: Vec<Class>,
@@ -138,12 +144,11 @@ impl Pool {
     /// An empty pool whose every draw follows from `seed`. `checked`: its endpoints are actively health-checked.
     pub fn new(cfg: PoolConfig, checked: bool, seed: u64) -> Self {
         let picker = registry::build(&cfg);
-        let warms_up = cfg.policy.descriptor().warms_up;
-        let default_steps = || if warms_up { Vec::new() } else { WarmUpStep::defaults() };
         Self {
+            configured_max: cfg.max_in_flight,
             breaker: Settings::of(&cfg.breaker),
             classes: alloc::vec![Class::new(0)],
-            warm_up: cfg.warm_up.clone().unwrap_or_else(default_steps),
+            warm_up: cfg.warm_up_steps(),
             picker,
             affinity: cfg.affinity.map(Affinity::new),
             budget: RetryBudget::new(cfg.retry.budget),
@@ -312,7 +317,7 @@ impl Pool {
         if let Some(ramp) = &mut member.ramp {
             ramp.on_dispatch();
         }
-        if self.cfg.queue.is_some() {
+        if self.counts_tenants() {
             self.tenants.on_dispatch(req.tenant, req.weight(), id);
         }
         let hot = &mut self.endpoints.hot[id.index()];

@@ -168,7 +168,9 @@ impl Ramp {
         match &mut self.form {
             Form::Steps => {
                 let age = now.since(self.since);
-                self.share = steps.iter().rev().find(|s| s.at <= age).map_or(self.share, |s| s.share);
+                let reached = steps.iter().rev().find(|s| s.at <= age).map(|s| s.share);
+                // A pool that has no steps any more holds nobody back by them.
+                self.share = reached.unwrap_or(if steps.is_empty() { 1.0 } else { self.share });
                 return self.share >= 1.0;
             }
             Form::Doubling { next } => {

@@ -1,8 +1,9 @@
 //! What a client asked for, as every attempt sends it and a decision sees it.
 
 use crate::sniff::Sniffed;
-use http::{HeaderMap, Method, Uri};
-use std::cell::RefCell;
+use http::{HeaderMap, HeaderValue, Method, Uri};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use tidegate_core::id::EndpointId;
 use tidegate_core::request::Request;
 use tidegate_core::time::Instant;
@@ -13,6 +14,10 @@ pub(crate) struct Asked {
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) body: RefCell<Sniffed>,
+    /// Pieces of the body that went up, if it is streamed.
+    pub(crate) moved: Option<Rc<Cell<u64>>>,
+    /// The protocol that the client wants to go on with, such as `websocket`.
+    pub(crate) upgrade: Option<HeaderValue>,
     pub(crate) hash_key: Option<u64>,
     pub(crate) affinity_key: Option<u64>,
     pub(crate) prompt_tokens: Option<u32>,

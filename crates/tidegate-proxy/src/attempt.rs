@@ -5,19 +5,19 @@
 
 use crate::asked::Asked;
 use crate::buffers::Piece;
+use crate::endpoint_handle::EndpointHandle;
 use crate::error::ProxyError;
 use crate::gateway::Core;
-use crate::headers::is_event_stream;
+use crate::grpc;
+use crate::headers::{is_event_stream, is_wanted};
 use crate::http1::SendError;
 use crate::lease::Lease;
-use crate::pool::PoolHandle;
 use crate::upload::{Upload, UploadError};
 use crate::upstream::Upstream;
 use http::HeaderMap;
-use http::header::RETRY_AFTER;
+use http::header::{CONNECTION, RETRY_AFTER, UPGRADE};
 use http_body::Frame;
 use std::time::Duration;
-use tidegate_core::id::EndpointId;
 use tidegate_core::outcome::{Failure, Verdict};
 use tokio::time::timeout;
 
@@ -52,14 +52,14 @@ pub(crate) async fn attempt(core: &Core, asked: &Asked, lease: Lease) -> (Lease,
         let mut begun = std::pin::pin!(begin(core, asked, &lease));
         match timeout(limit.min(LISTEN_AFTER), &mut begun).await {
             Ok(result) => result,
-            Err(_) if limit <= LISTEN_AFTER => Err(Miss::Endpoint(Failure::FirstByteTimeout)),
             Err(_) => {
                 let hangs = lease.hangs();
                 tokio::select! {
                     biased;
                     result = &mut begun => result,
-                    () = hangs => Err(Miss::Hung),
-                    () = tokio::time::sleep(limit - LISTEN_AFTER) => Err(Miss::Endpoint(Failure::FirstByteTimeout)),
+                    // A body that is gone cannot be sent elsewhere: then it is better to wait.
+                    () = hangs, if asked.is_replayable() => Err(Miss::Hung),
+                    () = silence(asked, limit) => Err(Miss::Endpoint(Failure::FirstByteTimeout)),
                 }
             }
         }
@@ -67,11 +67,26 @@ pub(crate) async fn attempt(core: &Core, asked: &Asked, lease: Lease) -> (Lease,
     (lease, result)
 }
 
+/// Ends when an endpoint has said nothing for `limit`, all of which but [`LISTEN_AFTER`] is still to pass. A body that is going up is not
+/// waited for in silence: the time begins again with its pieces.
+async fn silence(asked: &Asked, limit: Duration) {
+    let (mut seen, mut wait) = (0, limit.saturating_sub(LISTEN_AFTER));
+    loop {
+        tokio::time::sleep(wait).await;
+        let moved = asked.moved.as_ref().map_or(0, |m| m.get());
+        if moved == seen {
+            return;
+        }
+        (seen, wait) = (moved, limit);
+    }
+}
+
 /// Sends, and waits until the answer has begun: for a stream that is its first event, as engines send its head at once.
 async fn begin(core: &Core, asked: &Asked, lease: &Lease) -> Result<Begun, Miss> {
     let (mut upstream, head) = send(core, asked, lease).await?;
-    if head.status == http::StatusCode::SWITCHING_PROTOCOLS {
-        // Nobody asked for another protocol.
+    let upgraded = head.status == http::StatusCode::SWITCHING_PROTOCOLS;
+    if upgraded && !asked.upgrade.as_ref().is_some_and(|wanted| is_wanted(&head.headers, wanted)) {
+        // Nobody asked for another protocol, or not for this one.
         return Err(Miss::Endpoint(Failure::Malformed));
     }
     let is_stream = head.status.is_success() && is_event_stream(&head.headers);
@@ -83,7 +98,8 @@ async fn begin(core: &Core, asked: &Asked, lease: &Lease) -> Result<Begun, Miss>
         None
     };
     let overloaded = asks_body && first.as_ref().is_some_and(is_overloaded);
-    let verdict = Verdict::of_status(head.status.as_u16(), retry_after(&head.headers), overloaded);
+    let by_status = Verdict::of_status(head.status.as_u16(), retry_after(&head.headers), overloaded);
+    let verdict = grpc::verdict(&head.headers).filter(|_| head.status.is_success()).unwrap_or(by_status);
     Ok(Begun { upstream, head, first, verdict })
 }
 
@@ -99,33 +115,50 @@ fn is_overloaded(first: &Frame<Piece>) -> bool {
 
 async fn send(core: &Core, asked: &Asked, lease: &Lease) -> Result<(Upstream, http::response::Parts), Miss> {
     let (pool, endpoint) = (lease.pool(), lease.endpoint());
-    let idle = core.idle.borrow_mut().take(pool.index, endpoint.index());
+    let most = pool.settings().connections.max_streams;
+    let idle = match asked.upgrade {
+        Some(_) => None,
+        None => core.idle.borrow_mut().take(endpoint, most),
+    };
     if let Some(mut upstream) = idle {
         lease.on_connected(upstream.number());
-        match upstream.send(request(asked, pool, endpoint)?).await {
+        match upstream.send(request(asked, endpoint)?).await {
             Ok(head) => return Ok((upstream, head)),
-            // The endpoint closed an idle connection as we used it: no evidence against it. Once more, on a fresh one.
+            // The endpoint has not seen it (it closed an idle connection as we used it): no evidence against it. Once more, on a fresh one.
             Err(SendError::Closed { fresh: true }) if asked.is_replayable() => {}
             Err(error) => return Err(miss(&error)),
         }
     }
-    let number = core.next_connection();
-    lease.on_connected(number);
-    let connected =
-        Upstream::connect(&pool.endpoints[endpoint.index()], pool.settings().timeouts.connect, number).await;
-    let mut upstream = connected.map_err(|_| Miss::Endpoint(Failure::Connect))?;
-    let head = upstream.send(request(asked, pool, endpoint)?).await.map_err(|e| miss(&e))?;
+    let opened = match asked.upgrade {
+        Some(_) => {
+            let timeout = pool.settings().timeouts.connect;
+            let number = core.next_connection();
+            lease.on_connected(number);
+            Upstream::connect_for_upgrade(endpoint, timeout, number).await
+        }
+        None => Upstream::open(core, lease).await,
+    };
+    let mut upstream = opened.map_err(|error| {
+        tracing::debug!(pool = &*pool.name, endpoint = &*endpoint.url, %error, "cannot connect");
+        Miss::Endpoint(Failure::Connect)
+    })?;
+    lease.on_connected(upstream.number());
+    let head = upstream.send(request(asked, endpoint)?).await.map_err(|e| miss(&e))?;
     Ok((upstream, head))
 }
 
-fn request(asked: &Asked, pool: &PoolHandle, endpoint: EndpointId) -> Result<http::Request<Upload>, Miss> {
+fn request(asked: &Asked, endpoint: &EndpointHandle) -> Result<http::Request<Upload>, Miss> {
     let body = asked.body.borrow_mut().upload().ok_or(Miss::Endpoint(Failure::Reset))?;
     let mut request = http::Request::new(body);
     *request.method_mut() = asked.method.clone();
     *request.uri_mut() = asked.uri.clone();
     *request.headers_mut() = asked.headers.clone();
+    if let Some(protocol) = &asked.upgrade {
+        request.headers_mut().insert(CONNECTION, http::HeaderValue::from_static("upgrade"));
+        request.headers_mut().insert(UPGRADE, protocol.clone());
+    }
     if !asked.headers.contains_key(http::header::HOST)
-        && let Ok(host) = http::HeaderValue::try_from(pool.endpoints[endpoint.index()].authority.as_str())
+        && let Ok(host) = http::HeaderValue::try_from(endpoint.authority.as_str())
     {
         request.headers_mut().insert(http::header::HOST, host);
     }

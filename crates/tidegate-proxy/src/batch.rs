@@ -53,7 +53,17 @@ impl Turn {
         }
     }
 
+    /// Waits until something is to be sent.
+    fn poll_due(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut sender = self.sender.borrow_mut();
+        if !sender.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+            *sender = Some(cx.waker().clone());
+        }
+        if self.is_due.get() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
     fn pass(&self) {
+        self.is_due.set(false);
         // Sending wakes tasks at most; none of them runs and adds to the list meanwhile.
         for socket in self.due.borrow_mut().drain(..) {
             socket.send();
@@ -74,19 +84,12 @@ pub(crate) async fn send_at_end_of_turn() {
         }
     }
     let _leave = Leave;
-    poll_fn(|cx| {
-        TURN.with(|turn| {
-            let mut sender = turn.sender.borrow_mut();
-            if !sender.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
-                *sender = Some(cx.waker().clone());
-            }
-            drop(sender);
-            turn.is_due.set(false);
-            turn.pass();
-        });
-        Poll::<()>::Pending
-    })
-    .await;
+    loop {
+        poll_fn(|cx| TURN.with(|turn| turn.poll_due(cx))).await;
+        // Once more around: what arrived meanwhile goes out in the same pass.
+        tokio::task::yield_now().await;
+        TURN.with(Turn::pass);
+    }
 }
 
 /// The writing side of a socket.

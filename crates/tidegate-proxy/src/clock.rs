@@ -6,19 +6,25 @@ use tidegate_core::time::Instant;
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: std::time::Instant,
+    /// What it showed then.
+    began_at: Instant,
 }
 
 impl Clock {
     /// A clock that starts now.
-    #[allow(clippy::disallowed_methods, reason = "the shell's one clock")]
     pub fn start() -> Self {
-        Self { origin: std::time::Instant::now() }
+        Self::at(Instant::ORIGIN)
+    }
+
+    /// A clock that shows `now` now: the one of another process that goes on.
+    #[allow(clippy::disallowed_methods, reason = "the shell's one clock")]
+    pub fn at(now: Instant) -> Self {
+        Self { origin: std::time::Instant::now(), began_at: now }
     }
 
     /// The time.
     #[allow(clippy::disallowed_methods, reason = "the shell's one clock")]
     pub fn now(&self) -> Instant {
-        let nanos = std::time::Instant::now().duration_since(self.origin).as_nanos();
-        Instant::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        self.began_at + std::time::Instant::now().duration_since(self.origin)
     }
 }

@@ -1,6 +1,7 @@
 //! One error for everything that ends a request early, mapped to status and body in one place.
 
 use crate::governor::Left;
+use crate::phase::STOPPING;
 use bytes::Bytes;
 use http::StatusCode;
 use std::time::Duration;
@@ -56,6 +57,8 @@ pub enum ProxyError {
     },
     /// The time for the whole request ran out.
     TotalTimeout,
+    /// The gateway ends and does not wait for the request any longer.
+    Stopping,
 }
 
 /// A refusal by a limit.
@@ -98,7 +101,7 @@ impl ProxyError {
             Self::Limited(limit) if limit.limited.terminal => 413,
             Self::Limited(_) => 429,
             Self::Shed { why, .. } if why.is_of_tenant() => 429,
-            Self::Shed { .. } => 503,
+            Self::Shed { .. } | Self::Stopping => 503,
             Self::Upstream { failure: Failure::FirstByteTimeout | Failure::Stalled, .. } | Self::TotalTimeout => 504,
             Self::Upstream { .. } => 502,
         };
@@ -122,6 +125,7 @@ impl ProxyError {
                 Failure::Status | Failure::Truncated => "endpoint_failed",
             },
             Self::TotalTimeout => "request_timeout",
+            Self::Stopping => STOPPING,
         }
     }
 
@@ -129,6 +133,7 @@ impl ProxyError {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Shed { retry_after, .. } => *retry_after,
+            Self::Stopping => Some(Duration::from_secs(1)),
             // Nobody can know when a request in flight ends; soon is as good a guess as any, and never is a lie.
             Self::Limited(limit) if !limit.limited.terminal => {
                 Some(limit.limited.retry_after.unwrap_or(Duration::from_secs(1)))
@@ -143,7 +148,7 @@ impl ProxyError {
             Self::BadRequest { status, .. } => *status == 408,
             Self::Limited(limit) => !limit.limited.terminal,
             Self::NoRoute | Self::Unauthorized { .. } | Self::Forbidden { .. } => false,
-            Self::Shed { .. } | Self::Upstream { .. } | Self::TotalTimeout => true,
+            Self::Shed { .. } | Self::Upstream { .. } | Self::TotalTimeout | Self::Stopping => true,
         }
     }
 
@@ -152,7 +157,7 @@ impl ProxyError {
         if let Self::Limited(limit) = self { limit.left.as_ref() } else { None }
     }
 
-    fn message(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         match self {
             Self::BadRequest { message, .. } | Self::Unauthorized { message, .. } | Self::Forbidden { message, .. } => {
                 (*message).to_owned()
@@ -169,6 +174,9 @@ impl ProxyError {
                 }
                 _ => format!("{endpoint} failed ({})", failure.as_str()),
             },
+            Self::Stopping => {
+                "the gateway stops and this request did not end in time (shutdown.drain_timeout)".to_owned()
+            }
             Self::TotalTimeout => "the request took longer than the total timeout of its pool".to_owned(),
         }
     }
@@ -181,7 +189,7 @@ impl ProxyError {
             Self::Limited(limit) if limit.limited.terminal => "invalid_request_error",
             Self::Limited(_) => "rate_limit_error",
             Self::Shed { why, .. } if why.is_of_tenant() => "rate_limit_error",
-            Self::Shed { .. } => "overloaded_error",
+            Self::Shed { .. } | Self::Stopping => "overloaded_error",
             _ => "upstream_error",
         }
     }

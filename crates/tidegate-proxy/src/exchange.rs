@@ -9,11 +9,12 @@
 use crate::asked::Asked;
 use crate::attempt::{Begun, Miss, attempt};
 use crate::buffers::Piece;
+use crate::endpoint_handle::EndpointHandle;
 use crate::error::ProxyError;
 use crate::gateway::Core;
 use crate::lease::Lease;
 use crate::pool::PoolHandle;
-use crate::turn::Turn;
+use crate::turn::{Placement, Turn};
 use crate::upstream::Upstream;
 use http_body::Frame;
 use std::sync::Arc;
@@ -56,6 +57,8 @@ pub(crate) struct Way {
     /// Which rule decided, as in `x-tidegate-reason`.
     pub(crate) reason: String,
     pub(crate) attempted: Vec<EndpointId>,
+    /// The endpoint of the last attempt that came to nothing.
+    pub(crate) failed: Option<Arc<EndpointHandle>>,
     pub(crate) attempts: u32,
     /// Seconds spent in the pool's queue.
     pub(crate) queued_s: f64,
@@ -101,12 +104,12 @@ pub(crate) async fn exchange(
         way.attempts += 1;
         way.reason = reason(again, rule, detail, way.queued_s > 0.0);
         let (lease, result) = hedged(core, pool, asked, way, lease).await;
-        let endpoint = lease.endpoint();
+        let (id, endpoint) = (lease.id(), Arc::clone(lease.endpoint()));
         let failure = match result {
             Ok(begun) => {
                 let answer = Answer::new(lease, begun);
                 let Some(why) = may_go_elsewhere(core, pool, asked, &answer) else { return Ok(answer) };
-                way.attempted.push(endpoint);
+                way.attempted.push(id);
                 // The answer at hand is better than a wait.
                 match admit(pool, asked, way, Some(core.shared.clock.now()), explain.as_deref_mut()).await {
                     Ok(next) => {
@@ -132,14 +135,15 @@ pub(crate) async fn exchange(
                 failure
             }
         };
-        way.attempted.push(endpoint);
+        way.attempted.push(id);
+        way.failed = Some(Arc::clone(&endpoint));
         let hung = matches!(again, Some(Again::Hung));
         let retryable = hung || matches!(failure, Failure::Connect | Failure::Reset | Failure::Malformed);
         if !retryable || !asked.is_replayable() || !has_time(core, asked) {
-            return Err(upstream_error(pool, endpoint, failure));
+            return Err(upstream_error(&endpoint, failure));
         }
         let next = admit(pool, asked, way, asked.deadline, explain.as_deref_mut()).await;
-        placed = next.map_err(|_| upstream_error(pool, endpoint, failure))?;
+        placed = next.map_err(|_| upstream_error(&endpoint, failure))?;
     }
 }
 
@@ -172,13 +176,13 @@ async fn race(
     lease: Lease,
     patience: Duration,
 ) -> (Lease, Result<Begun, Miss>) {
-    let endpoint = lease.endpoint();
+    let id = lease.id();
     let first = attempt(core, asked, lease);
     let mut first = std::pin::pin!(first);
     if let Ok(done) = tokio::time::timeout(patience, &mut first).await {
         return done;
     }
-    way.attempted.push(endpoint);
+    way.attempted.push(id);
     // Not waited for in a queue: a second attempt that has to wait is no help.
     let placed = admit(pool, asked, way, Some(core.shared.clock.now()), None).await;
     way.attempted.pop();
@@ -210,7 +214,7 @@ async fn race(
 
 /// Settles an attempt whose answer nobody takes as what it was.
 fn settle_miss((lease, result): (Lease, Result<Begun, Miss>), way: &mut Way) {
-    way.attempted.push(lease.endpoint());
+    way.attempted.push(lease.id());
     let verdict = match result {
         Ok(begun) => begun.verdict,
         Err(Miss::Endpoint(failure)) => Verdict::Failed(failure),
@@ -244,33 +248,35 @@ async fn admit(
     deadline: Option<Instant>,
     explain: Option<&mut Explain>,
 ) -> Result<Placed, ProxyError> {
-    let (decision, told) = pool.with(|p, now| {
+    let (placement, told) = pool.live.with(|p, now, endpoints| {
         let decision = p.admit(now, &asked.request(&way.attempted, deadline), explain);
         let told = match &decision {
-            Decision::Wait { waiter, .. } => Some((pool.turns.listen(waiter.id()), now)),
+            Decision::Wait { waiter, .. } => Some((pool.live.turns.listen(waiter.id()), now)),
             _ => None,
         };
-        (decision, told)
+        (Placement::of(decision, endpoints), told)
     });
-    let decision = match (decision, told) {
-        (Decision::Wait { waiter, .. }, Some((told, since))) => {
-            let decision = Turn::new(Arc::clone(pool), waiter, told).decision().await;
-            way.queued_s += pool.now().secs_since(since).max(1e-9);
-            decision
+    let Placement { decision, endpoint } = match (placement, told) {
+        (Placement { decision: Decision::Wait { waiter, .. }, .. }, Some((told, since))) => {
+            let placement = Turn::new(Arc::clone(&pool.live), waiter, told).decision().await;
+            way.queued_s += pool.live.now().secs_since(since).max(1e-9);
+            placement
         }
-        (decision, _) => decision,
+        (placement, _) => placement,
     };
-    match decision {
-        Decision::Send { ticket, rule, detail } => {
-            Ok(Placed { lease: Lease::new(Arc::clone(pool), ticket), rule, detail })
+    match (decision, endpoint) {
+        (Decision::Send { ticket, rule, detail }, Some(endpoint)) => {
+            Ok(Placed { lease: Lease::new(Arc::clone(pool), ticket, endpoint), rule, detail })
         }
-        Decision::Shed { why, retry_after } => Err(ProxyError::Shed { why, pool: pool.name.to_string(), retry_after }),
-        Decision::Wait { .. } => Err(ProxyError::TotalTimeout),
+        (Decision::Shed { why, retry_after }, _) => {
+            Err(ProxyError::Shed { why, pool: pool.name.to_string(), retry_after })
+        }
+        (Decision::Wait { .. } | Decision::Send { .. }, _) => Err(ProxyError::TotalTimeout),
     }
 }
 
-fn upstream_error(pool: &PoolHandle, endpoint: EndpointId, failure: Failure) -> ProxyError {
-    ProxyError::Upstream { failure, endpoint: pool.endpoints[endpoint.index()].url.to_string() }
+fn upstream_error(endpoint: &EndpointHandle, failure: Failure) -> ProxyError {
+    ProxyError::Upstream { failure, endpoint: endpoint.url.to_string() }
 }
 
 fn reason(again: Option<Again>, rule: &str, detail: &str, queued: bool) -> String {

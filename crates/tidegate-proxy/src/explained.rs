@@ -11,7 +11,8 @@ const MOST: usize = 32;
 
 /// Candidates with their scores, endpoints that could not be used with the reason, and those held back for this request only.
 pub(crate) fn header(explain: &Explain, pool: &PoolHandle) -> HeaderValue {
-    let url = |id: EndpointId| pool.endpoints[id.index()].url.to_string();
+    let endpoints = pool.live.endpoints();
+    let url = |id: EndpointId| endpoints.get(id.index()).map(|e| e.url.to_string()).unwrap_or_default();
     let candidates: Map<String, Value> =
         explain.candidates.iter().take(MOST).map(|&(id, score)| (url(id), json!(score))).collect();
     let excluded: Map<String, Value> =

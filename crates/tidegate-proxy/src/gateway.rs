@@ -1,85 +1,69 @@
 //! The running gateway: what all cores share, what each core owns, starting and stopping.
 
+use crate::addresses::Addresses;
 use crate::batch;
+use crate::bound::{Bound, bind_all, duplicate};
 use crate::clock::Clock;
 use crate::governor::Governor;
+use crate::inherit::{Inherited, LateUse, Saved};
+use crate::jwt::Verifier;
 use crate::listener;
-use crate::pool::{PROGRESS_EVERY, PoolHandle};
+use crate::live_pool::{LivePool, PROGRESS_EVERY};
+use crate::phase::{LAST_WORDS, Phase};
+use crate::pool::PoolHandle;
 use crate::probe;
+use crate::snapshot::{Current, Snapshot};
+use crate::start_error::StartError;
 use crate::tenant::Directory;
+use crate::token_counts::TokenCounts;
 use crate::upstream::Idle;
+use crate::wire::Spoken;
 use http::HeaderValue;
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, Hasher};
-use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tidegate_config::{Config, Limits, Match};
-use tidegate_core::id::EndpointId;
+use tidegate_config::{Config, Journal, Shutdown};
 use tidegate_core::rng::Rng;
-use tidegate_telemetry::{JournalError, Sink};
+use tidegate_telemetry::Sink;
+use tidegate_tls::Refresh;
 use tokio::runtime::LocalOptions;
 use tokio::sync::{mpsc, watch};
 
+/// How often files of certificates are looked at.
+const CERTIFICATES_EVERY: Duration = Duration::from_secs(1);
+
 /// What all cores read.
 pub(crate) struct Shared {
-    pub(crate) pools: Vec<Arc<PoolHandle>>,
-    routes: Vec<Routed>,
-    pub(crate) tenants: Directory,
+    pub(crate) current: Current,
     pub(crate) governor: Arc<Governor>,
-    pub(crate) limits: Limits,
+    pub(crate) addresses: Arc<Addresses>,
     pub(crate) clock: Clock,
     pub(crate) sink: Arc<dyn Sink>,
 }
 
-impl Shared {
-    /// The first route that takes the request.
-    pub(crate) fn route<'h>(
-        &self,
-        path: &str,
-        model: Option<&str>,
-        tenant: &str,
-        header: impl Fn(&str) -> Option<&'h str>,
-    ) -> Option<&Routed> {
-        self.routes.iter().find(|r| r.matches.accepts(path, model, tenant, &header))
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("current", &self.current).finish_non_exhaustive()
     }
-}
-
-/// One route, and where it leads.
-pub(crate) struct Routed {
-    /// What limits per route call it: the name of its pool.
-    pub(crate) name: Arc<str>,
-    matches: Match,
-    pub(crate) class: u8,
-    /// Place of its priority class in the pool's queue; `None`: that of the tenant.
-    pub(crate) priority: Option<u8>,
-    pub(crate) pool: Arc<PoolHandle>,
 }
 
 /// What one core owns.
 pub(crate) struct Core {
     pub(crate) shared: Arc<Shared>,
     pub(crate) idle: RefCell<Idle>,
-    /// Tokens relayed on this core since the last tick, by pool and endpoint.
-    tokens: Vec<Vec<Cell<u64>>>,
+    pub(crate) tokens: RefCell<TokenCounts>,
     ids: RefCell<Rng>,
     /// Number of the next upstream connection; the high bits are the core's own.
     connections: Cell<u64>,
-    pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) stop: watch::Receiver<Phase>,
     /// Held by every open connection; the gateway waits until all are gone.
     pub(crate) alive: mpsc::Sender<()>,
 }
 
 impl Core {
-    /// An event of a stream went through: two loads and a store, on memory of this core's own.
-    pub(crate) fn count_token(&self, pool: &PoolHandle, endpoint: EndpointId) {
-        let count = &self.tokens[pool.index][endpoint.index()];
-        count.set(count.get() + 1);
-    }
-
     /// A request id no other request has.
     pub(crate) fn next_request_id(&self) -> HeaderValue {
         let id = format!("{:016x}", self.ids.borrow_mut().next_u64());
@@ -93,86 +77,71 @@ impl Core {
         number
     }
 
-    fn flush_tokens(&self) {
-        for (pool, counts) in self.shared.pools.iter().zip(&self.tokens) {
-            for (endpoint, count) in pool.endpoints.iter().zip(counts) {
-                let tokens = count.take();
-                if tokens > 0 {
-                    endpoint.tokens.fetch_add(tokens, Relaxed);
-                }
-            }
-        }
-    }
-
-    /// Twice a second: hand on token counts, close connections idle for too long; the first core also lets the pools' time pass.
-    async fn tick(self: Rc<Self>, first: bool) {
+    /// Twice a second: hand on token counts, close connections that are not needed any more.
+    async fn tick(self: Rc<Self>) {
         let mut every = tokio::time::interval(PROGRESS_EVERY);
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             every.tick().await;
-            self.flush_tokens();
-            let timeout = |place: usize| self.shared.pools[place].settings().connections.idle_timeout;
-            self.idle.borrow_mut().sweep(self.shared.clock.now(), timeout);
-            if first {
-                self.shared.pools.iter().for_each(|p| p.tick());
-            }
+            self.tokens.borrow_mut().flush();
+            self.idle.borrow_mut().sweep(self.shared.clock.now());
         }
     }
 }
 
-/// Why a gateway did not start.
-#[derive(Debug)]
-pub enum StartError {
-    /// An address cannot be listened on.
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why not.
-        error: io::Error,
-    },
-    /// The journal of a pool cannot be written.
-    Journal(JournalError),
-    /// A thread or its runtime could not be made.
-    Thread(io::Error),
+/// What the first core looks after, from when it is in force until nobody needs it.
+enum Newcomer {
+    Pool(Arc<LivePool>),
+    Verifier(Weak<Verifier>),
+    Certificates(Weak<dyn Refresh>),
 }
 
-impl std::fmt::Display for StartError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Newcomer {
+    fn certificates(files: &Arc<dyn Refresh>) -> Self {
+        Self::Certificates(Arc::downgrade(files))
+    }
+
+    /// Starts its tasks.
+    fn settle_in(self) {
         match self {
-            Self::Listen { address, error } => {
-                write!(f, "cannot listen on {address}: {error}")?;
-                match error.kind() {
-                    io::ErrorKind::AddrInUse => {
-                        write!(f, " (another process has port {}; choose another in `listeners`)", address.port())
-                    }
-                    io::ErrorKind::PermissionDenied => f.write_str(" (ports below 1024 need the right to bind them)"),
-                    io::ErrorKind::AddrNotAvailable => f.write_str(" (no interface of this machine has that address)"),
-                    _ => Ok(()),
+            Self::Pool(pool) => {
+                if let Some(asked) = pool.take_probes() {
+                    tokio::task::spawn_local(probe::serve(Arc::downgrade(&pool), asked));
                 }
+                tokio::task::spawn_local(async move { pool.live().await });
             }
-            Self::Journal(error) => write!(f, "{error} (see `journal.folder`)"),
-            Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
+            Self::Verifier(verifier) => {
+                tokio::task::spawn_local(keep_keys(verifier));
+            }
+            Self::Certificates(files) => {
+                tokio::task::spawn_local(keep_certificates(files));
+            }
         }
     }
 }
-
-impl std::error::Error for StartError {}
 
 /// A running gateway.
 #[derive(Debug)]
 pub struct Gateway {
     addresses: Vec<SocketAddr>,
-    pools: Vec<Arc<PoolHandle>>,
-    governor: Arc<Governor>,
-    clock: Clock,
-    stop: watch::Sender<bool>,
+    /// Duplicates of its listening sockets, for the process that takes over.
+    sockets: Vec<(SocketAddr, std::net::TcpListener)>,
+    shared: Arc<Shared>,
+    journal: Option<Journal>,
+    seed: u64,
+    newcomers: mpsc::UnboundedSender<Newcomer>,
+    stop: watch::Sender<Phase>,
     alive: Option<mpsc::Receiver<()>>,
     threads: Vec<std::thread::JoinHandle<()>>,
 }
 
-struct Bound {
-    sockets: Vec<std::net::TcpListener>,
-    open: Vec<Arc<AtomicUsize>>,
+/// A config that can be put in force.
+#[derive(Debug)]
+pub struct Prepared {
+    config: Config,
+    generation: u64,
+    /// Its pools, how each is spoken to, and whether it is new.
+    lives: Vec<(Arc<LivePool>, Spoken, bool)>,
 }
 
 impl Gateway {
@@ -181,48 +150,71 @@ impl Gateway {
     /// # Errors
     /// If an address cannot be listened on, or a thread cannot be started.
     pub fn start(config: &Config, sink: Arc<dyn Sink>) -> Result<Self, StartError> {
+        Self::start_from(config, sink, Inherited::default())
+    }
+
+    /// [`Gateway::start`] with sockets that are bound already, and from what another process knew.
+    ///
+    /// # Errors
+    /// If an address cannot be listened on, or a thread cannot be started.
+    pub fn start_from(config: &Config, sink: Arc<dyn Sink>, mut inherited: Inherited) -> Result<Self, StartError> {
         // First: a second gateway on the same addresses must end here, before it touches the journals of the one that runs.
         let threads = config.thread_count();
-        let (addresses, bound) = bind_all(config, threads)?;
-        let clock = Clock::start();
-        let seed = random_seed();
-        let pools: Vec<Arc<PoolHandle>> = config
-            .pools
-            .iter()
-            .enumerate()
-            .map(|(index, p)| {
-                let seed = seed.wrapping_add(index as u64);
-                PoolHandle::new(index, p, config.journal.as_ref(), clock, seed).map(Arc::new)
-            })
-            .collect::<Result<_, _>>()
-            .map_err(StartError::Journal)?;
-        let named = |name: &str| pools.iter().find(|p| &*p.name == name).map(Arc::clone);
-        let routed = |r: &tidegate_config::Route| {
-            let pool = named(&r.pool)?;
-            let class = |name: &String| pool.settings().queue.as_ref()?.class(name);
-            let priority = r.priority.as_ref().and_then(class);
-            Some(Routed { name: Arc::clone(&pool.name), matches: r.matches.clone(), class: r.class, priority, pool })
+        let (addresses, bound) = bind_all(config, threads, &mut inherited)?;
+        let sockets = duplicate(config, &bound)?;
+        let listeners = bound.iter().take(1).flat_map(|b| &b.shared).filter_map(|s| s.secure.clone());
+        let certificates: Vec<Arc<dyn Refresh>> = listeners.map(|s| s as Arc<dyn Refresh>).collect();
+        let (saved, clock) = match inherited.known {
+            Some((saved, clock)) => (saved, clock),
+            None => (Saved::default(), Clock::start()),
         };
-        let governor = Arc::new(Governor::new(config, clock));
+        let seed = random_seed();
+        let mut pools = Vec::with_capacity(config.pools.len());
+        for (place, settings) in config.pools.iter().enumerate() {
+            let seed = seed.wrapping_add(place as u64);
+            let spoken = Spoken::new(settings, None).map_err(StartError::Tls)?;
+            let live = LivePool::new(settings, spoken.clone(), config.journal.as_ref(), clock, seed);
+            let pool = PoolHandle::new(settings, Arc::new(live.map_err(StartError::Journal)?), spoken, true);
+            if let Some((_, known)) = saved.pools.iter().find(|(name, _)| **name == *settings.name) {
+                pool.with(|pool, now| pool.restore(now, known));
+            }
+            pools.push(Arc::new(pool));
+        }
+        let tenants = Directory::new(config.tenants.as_ref());
         let shared = Arc::new(Shared {
-            pools: pools.clone(),
-            routes: config.routes.iter().filter_map(routed).collect(),
-            tenants: Directory::new(config.tenants.as_ref()),
-            governor: Arc::clone(&governor),
-            limits: config.limits,
+            current: Current::new(Snapshot::new(config, 1, pools, tenants)),
+            governor: Arc::new(Governor::new(config, clock)),
+            addresses: Addresses::new(config.limits.max_connections_per_address),
             clock,
             sink,
         });
-        let (stop, stopped) = watch::channel(false);
+        shared.governor.restore(&saved);
+        let (newcomers, arriving) = mpsc::unbounded_channel();
+        let mut arriving = Some(arriving);
+        let snapshot = shared.current.load();
+        for pool in &snapshot.pools {
+            let _ = newcomers.send(Newcomer::Pool(Arc::clone(&pool.live)));
+            let _ = pool.live.spoken().settings.map(|s| newcomers.send(Newcomer::certificates(&(s as _))));
+        }
+        for files in &certificates {
+            let _ = newcomers.send(Newcomer::certificates(files));
+        }
+        for verifier in snapshot.tenants.verifiers() {
+            let _ = newcomers.send(Newcomer::Verifier(Arc::downgrade(verifier)));
+        }
+        drop(snapshot);
+        let (stop, stopped) = watch::channel(Phase::Serving);
         let (alive, all_gone) = mpsc::channel(1);
         let mut handles = Vec::new();
         for (k, bound) in bound.into_iter().enumerate() {
             let (shared, stopped, alive) = (Arc::clone(&shared), stopped.clone(), alive.clone());
-            let run = move || run_core(&shared, bound, stopped, alive, k, seed);
+            let arriving = arriving.take();
+            let run = move || run_core(&shared, bound, stopped, alive, arriving, k, seed);
             let thread = std::thread::Builder::new().name(format!("tidegate-{k}")).spawn(run);
             handles.push(thread.map_err(StartError::Thread)?);
         }
-        Ok(Self { addresses, pools, governor, clock, stop, alive: Some(all_gone), threads: handles })
+        let journal = config.journal.clone();
+        Ok(Self { addresses, sockets, shared, journal, seed, newcomers, stop, alive: Some(all_gone), threads: handles })
     }
 
     /// Where it listens, in the order of the config; port 0 is replaced by the port taken.
@@ -230,73 +222,150 @@ impl Gateway {
         &self.addresses
     }
 
-    /// Its pools, in the order of the config.
-    pub fn pools(&self) -> &[Arc<PoolHandle>] {
-        &self.pools
+    /// Its listening sockets, each with the address that the config gave it.
+    pub fn sockets(&self) -> &[(SocketAddr, std::net::TcpListener)] {
+        &self.sockets
+    }
+
+    /// What it knows now. From then on `heir` is told what its requests use, so that balances stay true in the process that goes on from
+    /// them, until [`Gateway::keep`]. It goes on serving.
+    pub fn save(&self, heir: mpsc::Sender<LateUse>) -> Saved {
+        let (limits, lengths) = self.shared.governor.save(heir);
+        let save = |p: &Arc<PoolHandle>| (p.name.to_string(), p.with(|pool, now| pool.save(now)));
+        let pools = self.pools().iter().map(save).collect();
+        Saved { at: self.shared.clock.now().as_nanos(), limits, lengths, pools }
+    }
+
+    /// No process goes on from what was saved.
+    pub fn keep(&self) {
+        self.shared.governor.keep();
+    }
+
+    /// The generation in force.
+    pub fn current(&self) -> &Current {
+        &self.shared.current
+    }
+
+    /// Its pools, in the order of the config in force.
+    pub fn pools(&self) -> Vec<Arc<PoolHandle>> {
+        self.shared.current.load().pools.clone()
     }
 
     /// The limits of the process.
     pub fn governor(&self) -> &Arc<Governor> {
-        &self.governor
+        &self.shared.governor
     }
 
     /// The clock its pools run on.
     pub fn clock(&self) -> Clock {
-        self.clock
+        self.shared.clock
     }
 
-    /// Stops accepting, lets open requests end for at most `drain`, and stops. True if all ended in time.
-    pub async fn stop(mut self, drain: Duration) -> bool {
-        let _ = self.stop.send(true);
+    /// Does what may fail before `config` is put in force; nothing has changed so far.
+    ///
+    /// # Errors
+    /// If the journal of a new pool cannot be written, or certificates cannot be used.
+    pub fn prepare(&self, config: &Config) -> Result<Prepared, StartError> {
+        let old = self.shared.current.load();
+        let generation = old.generation + 1;
+        let mut lives = Vec::with_capacity(config.pools.len());
+        for (place, settings) in config.pools.iter().enumerate() {
+            let known = old.pools.iter().find(|p| *p.name == *settings.name);
+            let seed = self.seed.wrapping_add(generation << 16).wrapping_add(place as u64);
+            lives.push(match known {
+                Some(pool) => {
+                    let spoken = Spoken::new(settings, Some(&pool.live.spoken())).map_err(StartError::Tls)?;
+                    (Arc::clone(&pool.live), spoken, false)
+                }
+                None => {
+                    let spoken = Spoken::new(settings, None).map_err(StartError::Tls)?;
+                    let live = LivePool::new(settings, spoken.clone(), self.journal.as_ref(), self.shared.clock, seed);
+                    (Arc::new(live.map_err(StartError::Journal)?), spoken, true)
+                }
+            });
+        }
+        Ok(Prepared { config: config.clone(), generation, lives })
+    }
+
+    /// Puts a config in force, apart from its listeners, threads and journal, and answers with its generation. Requests that have begun go on
+    /// as they began; what both configs have keeps its state: endpoints of the same URL in a pool of the same name, limits of the same name,
+    /// requests that wait. Endpoints and pools that are gone end with their last request.
+    pub fn put_in_force(&self, prepared: Prepared) -> u64 {
+        let Prepared { config, generation, lives } = prepared;
+        let old = self.shared.current.load();
+        let tenants = Directory::after(config.tenants.as_ref(), Some(&old.tenants));
+        for verifier in tenants.verifiers().filter(|v| !old.tenants.verifiers().any(|known| Arc::ptr_eq(known, v))) {
+            let _ = self.newcomers.send(Newcomer::Verifier(Arc::downgrade(verifier)));
+        }
+        self.shared.governor.configure(&config);
+        let mut pools = Vec::with_capacity(lives.len());
+        for (settings, (live, spoken, is_new)) in config.pools.iter().zip(lives) {
+            let known = live.spoken().settings.filter(|_| !is_new);
+            let is_known = |s: &Arc<_>| known.as_ref().is_some_and(|known| Arc::ptr_eq(known, s));
+            if let Some(files) = spoken.settings.clone().filter(|s| !is_known(s)) {
+                let _ = self.newcomers.send(Newcomer::certificates(&(files as _)));
+            }
+            pools.push(Arc::new(PoolHandle::new(settings, Arc::clone(&live), spoken, is_new)));
+            if is_new {
+                let _ = self.newcomers.send(Newcomer::Pool(live));
+            }
+        }
+        let snapshot = Snapshot::new(&config, generation, pools, tenants);
+        let gone = old.pools.iter().filter(|p| !snapshot.pools.iter().any(|new| new.name == p.name));
+        let gone: Vec<Arc<LivePool>> = gone.map(|p| Arc::clone(&p.live)).collect();
+        self.shared.current.replace(snapshot);
+        gone.iter().for_each(|pool| pool.retire());
+        generation
+    }
+
+    /// [`Gateway::drain`] that closes connections without a request at once and waits for at most `drain`.
+    pub async fn stop(self, drain: Duration) -> bool {
+        self.drain(&Shutdown { delay: Duration::ZERO, drain_timeout: drain, keep_alive: Duration::ZERO }).await
+    }
+
+    /// Stops accepting, lets open requests end, and stops. True if all ended in time; else streams were ended with an error event and
+    /// requests that waited were refused. `shutdown.delay` is the caller's.
+    pub async fn drain(mut self, shutdown: &Shutdown) -> bool {
         let Some(mut alive) = self.alive.take() else { return true };
-        let ended = tokio::time::timeout(drain, alive.recv()).await.is_ok();
+        // Else clients could still connect, and nobody would answer.
+        self.sockets.clear();
+        let keep_alive = shutdown.keep_alive.min(shutdown.drain_timeout);
+        let mut ended = false;
+        for (phase, wait) in [
+            (Phase::Draining, keep_alive),
+            (Phase::Closing, shutdown.drain_timeout - keep_alive),
+            (Phase::Cutting, LAST_WORDS),
+        ] {
+            ended = phase < Phase::Cutting;
+            let _ = self.stop.send(phase);
+            if (phase, wait) != (Phase::Draining, Duration::ZERO) && is_over(&mut alive, wait).await {
+                break;
+            }
+        }
         // Threads that still have connections are waiting for this end of the channel.
         drop(alive);
         for thread in self.threads.drain(..) {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
+        // The heir was told of the last use.
+        self.keep();
         // What is left of the journals goes to the disk.
-        self.pools.iter().for_each(|p| p.with(|pool, _| pool.stop_recording()));
+        self.pools().iter().for_each(|p| p.with(|pool, _| pool.stop_recording()));
         ended
     }
 }
 
-fn bind_all(config: &Config, threads: usize) -> Result<(Vec<SocketAddr>, Vec<Bound>), StartError> {
-    let mut bound: Vec<Bound> = (0..threads).map(|_| Bound { sockets: Vec::new(), open: Vec::new() }).collect();
-    let mut addresses = Vec::new();
-    for listener in &config.listeners {
-        let wrong = |error| StartError::Listen { address: listener.address, error };
-        refuse_shared_port(listener.address).map_err(wrong)?;
-        let open = Arc::new(AtomicUsize::new(0));
-        let mut address = listener.address;
-        for core in &mut bound {
-            let socket = listener::bind(address).map_err(wrong)?;
-            address = socket.local_addr().map_err(wrong)?;
-            core.sockets.push(socket);
-            core.open.push(Arc::clone(&open));
-        }
-        addresses.push(address);
-    }
-    Ok((addresses, bound))
-}
-
-/// The cores share a port among themselves, and the kernel would let a second gateway of the same user join in unnoticed and take half
-/// of the traffic. A plain bind first finds out.
-fn refuse_shared_port(address: SocketAddr) -> io::Result<()> {
-    if address.port() == 0 {
-        return Ok(());
-    }
-    let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
-    socket.set_reuse_address(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(1)
+/// Whether all connections ended within `wait`.
+async fn is_over(alive: &mut mpsc::Receiver<()>, wait: Duration) -> bool {
+    tokio::time::timeout(wait, alive.recv()).await.is_ok()
 }
 
 fn run_core(
     shared: &Arc<Shared>,
     bound: Bound,
-    stop: watch::Receiver<bool>,
+    stop: watch::Receiver<Phase>,
     alive: mpsc::Sender<()>,
+    arriving: Option<mpsc::UnboundedReceiver<Newcomer>>,
     k: usize,
     seed: u64,
 ) {
@@ -308,11 +377,10 @@ fn run_core(
             return;
         }
     };
-    let sizes = || shared.pools.iter().map(|p| p.endpoints.len());
     let core = Rc::new(Core {
         shared: Arc::clone(shared),
-        idle: RefCell::new(Idle::new(sizes())),
-        tokens: sizes().map(|n| vec![Cell::new(0); n]).collect(),
+        idle: RefCell::default(),
+        tokens: RefCell::default(),
         ids: RefCell::new(Rng::stream(seed, 1000 + k as u64)),
         connections: Cell::new((k as u64) << 48),
         stop,
@@ -320,23 +388,19 @@ fn run_core(
     });
     runtime.block_on(async move {
         tokio::task::spawn_local(batch::send_at_end_of_turn());
-        tokio::task::spawn_local(Rc::clone(&core).tick(k == 0));
-        if k == 0 {
-            for place in 0..core.shared.tenants.verifiers().count() {
-                tokio::task::spawn_local(keep_keys(Arc::clone(&core.shared), place));
-            }
-            for pool in core.shared.pools.iter().map(Arc::clone) {
-                if let Some(asked) = pool.take_probes() {
-                    tokio::task::spawn_local(probe::serve(Arc::clone(&pool), asked));
+        tokio::task::spawn_local(Rc::clone(&core).tick());
+        if let Some(mut arriving) = arriving {
+            tokio::task::spawn_local(async move {
+                while let Some(newcomer) = arriving.recv().await {
+                    newcomer.settle_in();
                 }
-                tokio::task::spawn_local(async move { pool.keep_time().await });
-            }
+            });
         }
         let mut accepting = Vec::new();
-        for (socket, open) in bound.sockets.into_iter().zip(bound.open) {
+        for (socket, shared) in bound.sockets.into_iter().zip(bound.shared) {
             match tokio::net::TcpListener::from_std(socket) {
                 Ok(listener) => {
-                    accepting.push(tokio::task::spawn_local(listener::accept(Rc::clone(&core), listener, open)));
+                    accepting.push(tokio::task::spawn_local(listener::accept(Rc::clone(&core), listener, shared)));
                 }
                 Err(error) => tracing::error!(%error, "cannot accept on a listener"),
             }
@@ -348,11 +412,26 @@ fn run_core(
     });
 }
 
-/// Reads the keys of a token verifier now and then.
-async fn keep_keys(shared: Arc<Shared>, place: usize) {
-    while let Some(verifier) = shared.tenants.verifiers().nth(place) {
-        verifier.refresh().await;
-        tokio::time::sleep(verifier.every()).await;
+/// Reads the keys of a token verifier now and then, as long as a config has it.
+async fn keep_keys(verifier: Weak<Verifier>) {
+    while let Some(known) = verifier.upgrade() {
+        known.refresh().await;
+        let every = known.every();
+        drop(known);
+        tokio::time::sleep(every).await;
+    }
+}
+
+/// Looks now and then whether files of certificates have changed, as long as somebody uses them.
+async fn keep_certificates(files: Weak<dyn Refresh>) {
+    loop {
+        tokio::time::sleep(CERTIFICATES_EVERY).await;
+        let Some(files) = files.upgrade() else { return };
+        match files.refresh() {
+            Ok(false) => {}
+            Ok(true) => tracing::info!(?files, "certificates read again"),
+            Err(fault) => tracing::error!(%fault, "certificates changed and cannot be used: those before stay"),
+        }
     }
 }
 

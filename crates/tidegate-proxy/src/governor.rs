@@ -3,11 +3,13 @@
 //! Limits span pools, so they have a lock of their own, taken before a pool's and never together with it or across an await. What was
 //! reserved is a [`Budget`]: dropping it settles it, so a client that leaves at whatever point gives back what it did not use.
 
+use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::error::{Limit, ProxyError};
+use crate::inherit::{LateUse, Saved};
 use crate::pool::PoolHandle;
 use crate::tenant::Tenant;
-use crate::usage::Usage;
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,8 +17,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tidegate_config::Config;
 use tidegate_core::limit::limits::config::LimitsConfig;
-use tidegate_core::limit::{Actual, Ask, Limited, Limits, OutputEstimate, Quantity, Reservation};
+use tidegate_core::limit::{Actual, Ask, Charge, Limited, Limits, OutputEstimate, Quantity, Reservation};
+use tidegate_core::saved::SavedLimits;
 use tidegate_core::time::Instant;
+use tokio::sync::mpsc;
 
 /// Tenant and model pairs whose answers' length is learned.
 const MAX_LEARNED: usize = 10_000;
@@ -65,24 +69,62 @@ struct Line {
 struct State {
     limits: Limits,
     lengths: OutputEstimate,
+    /// Where it is told what is used, while another process goes on from these balances.
+    heir: Option<mpsc::Sender<LateUse>>,
+}
+
+impl State {
+    fn tell(&mut self, need: &Need, requests: f64, prompt_tokens: f64, output_tokens: f64) {
+        let Some(heir) = &self.heir else { return };
+        let used = LateUse {
+            tenant: need.tenant.to_string(),
+            model: need.model.clone(),
+            route: need.route.to_string(),
+            requests,
+            prompt_tokens,
+            output_tokens,
+        };
+        if heir.try_send(used).is_err() {
+            tracing::warn!("the process that took over does not keep up: it is told of no more usage");
+            self.heir = None;
+        }
+    }
 }
 
 /// All limits of the process.
 pub struct Governor {
     state: Mutex<State>,
     clock: Clock,
+    /// What the config in force makes of it.
+    settings: ArcSwap<Settings>,
+    lines: Mutex<HashMap<Arc<str>, Arc<Line>>>,
+}
+
+/// What follows from a config, read without the lock.
+#[derive(Debug, Default)]
+struct Settings {
     /// Whether there is anything to reserve or learn.
     is_on: bool,
     counts_tokens: bool,
     follows_responses: bool,
     /// Longest wait for a share, by rule; absent: refused at once.
     waits: HashMap<String, Duration>,
-    lines: Mutex<HashMap<Arc<str>, Arc<Line>>>,
+}
+
+impl Settings {
+    fn new(config: &Config, cfg: &LimitsConfig, limits: &Limits) -> Self {
+        Self {
+            is_on: !cfg.rules.is_empty() || !cfg.concurrency.is_empty(),
+            counts_tokens: cfg.rules.iter().any(|r| r.quantity != Quantity::Requests),
+            follows_responses: limits.follows_responses(),
+            waits: waits_of(config),
+        }
+    }
 }
 
 impl std::fmt::Debug for Governor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Governor").field("is_on", &self.is_on).finish_non_exhaustive()
+        f.debug_struct("Governor").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
@@ -108,14 +150,72 @@ impl Governor {
         let cfg = limits_of(config);
         let limits = Limits::new(clock.now(), &cfg);
         Self {
-            counts_tokens: cfg.rules.iter().any(|r| r.quantity != Quantity::Requests),
-            follows_responses: limits.follows_responses(),
-            waits: waits_of(config),
-            state: Mutex::new(State { limits, lengths: OutputEstimate::new(MAX_LEARNED) }),
+            settings: ArcSwap::from_pointee(Settings::new(config, &cfg, &limits)),
+            state: Mutex::new(State { limits, lengths: OutputEstimate::new(MAX_LEARNED), heir: None }),
             clock,
-            is_on: !cfg.rules.is_empty() || !cfg.concurrency.is_empty(),
             lines: Mutex::new(HashMap::new()),
         }
+    }
+
+    /// Takes the limits of another config. Those that stay keep their balances, and whoever waits goes on waiting.
+    pub(crate) fn configure(&self, config: &Config) {
+        let cfg = limits_of(config);
+        let mut state = self.state.lock();
+        state.limits.configure(self.clock.now(), &cfg);
+        self.settings.store(Arc::new(Settings::new(config, &cfg, &state.limits)));
+    }
+
+    /// Balances and learned lengths, at the same instant. From then on `heir` is told what is used, until [`Governor::keep`].
+    pub(crate) fn save(&self, heir: mpsc::Sender<LateUse>) -> (SavedLimits, Vec<(String, f64, u32)>) {
+        let mut state = self.state.lock();
+        state.heir = Some(heir);
+        let now = self.clock.now();
+        (state.limits.save(now), state.lengths.save())
+    }
+
+    /// Nobody goes on from these balances any more.
+    pub(crate) fn keep(&self) {
+        self.state.lock().heir = None;
+    }
+
+    /// Goes on from another process's balances and learned lengths.
+    pub(crate) fn restore(&self, saved: &Saved) {
+        let mut state = self.state.lock();
+        state.limits.restore(self.clock.now(), &saved.limits);
+        state.lengths.restore(&saved.lengths);
+    }
+
+    /// The process before this one used something.
+    pub fn charge(&self, used: &LateUse) {
+        let ask = Ask {
+            tenant: &used.tenant,
+            model: &used.model,
+            route: &used.route,
+            prompt_tokens: used.prompt_tokens,
+            output_tokens: used.output_tokens,
+            cost: used.prompt_tokens + used.output_tokens,
+        };
+        let charge = Charge {
+            requests: used.requests,
+            prompt_tokens: used.prompt_tokens,
+            output_tokens: used.output_tokens,
+            cost: ask.cost,
+        };
+        self.with(|limits, now| limits.charge(now, &ask, &charge));
+    }
+
+    /// Reserves at once, or says why not. A tenant that waits in line (`waits`) has its need remembered.
+    fn try_reserve(&self, need: &Need, waits: bool) -> (Result<Reservation, Limited>, Option<Instant>) {
+        let mut state = self.state.lock();
+        let now = self.clock.now();
+        let result = state.limits.reserve(now, &need.ask());
+        match &result {
+            Ok(_) => state.tell(need, 1.0, need.prompt_tokens, need.output_tokens),
+            // Those behind want as much, so that the tenant's whole need is seen and not only its head's.
+            Err(_) if waits => state.limits.want(now, &need.ask()),
+            Err(_) => {}
+        }
+        (result, state.limits.next_tick_at())
     }
 
     /// Runs `f` under the lock of the limits. Never await in it.
@@ -127,7 +227,7 @@ impl Governor {
 
     /// Output tokens to expect of a request.
     pub(crate) fn expected_output(&self, tenant: &str, model: &str, max_tokens: Option<u32>) -> f64 {
-        if !self.is_on {
+        if !self.settings.load().is_on {
             return f64::from(max_tokens.unwrap_or(0));
         }
         self.state.lock().lengths.tokens_for(tenant, model, max_tokens)
@@ -135,20 +235,20 @@ impl Governor {
 
     /// Whether answers have to be read for what they used.
     pub(crate) fn counts_tokens(&self) -> bool {
-        self.counts_tokens
+        self.settings.load().counts_tokens
     }
 
     /// Reserves what a request needs, waiting where a limit says so.
     pub(crate) async fn reserve(self: &Arc<Self>, need: Need) -> Result<Budget, ProxyError> {
-        if !self.is_on {
-            return Ok(Budget { governor: Arc::clone(self), need, held: None, used: Used::Nothing, whole: false });
+        if !self.settings.load().is_on {
+            return Ok(Budget::new(self, need, None));
         }
-        let held = match self.with(|limits, now| limits.reserve(now, &need.ask())) {
+        let held = match self.try_reserve(&need, false).0 {
             Ok(held) => held,
             Err(limited) => self.wait_for_share(&need, limited).await?,
         };
-        let budget = Budget { governor: Arc::clone(self), need, held: Some(held), used: Used::Nothing, whole: false };
-        let wait = budget.held.as_ref().map_or(Duration::ZERO, |h| h.not_before().since(self.clock.now()));
+        let budget = Budget::new(self, need, Some(held));
+        let wait = budget.not_before().map_or(Duration::ZERO, |at| at.since(self.clock.now()));
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
         }
@@ -158,7 +258,7 @@ impl Governor {
     /// Keeps a request that its tenant's share refused at the head of the tenant's line, and asks again at each tick.
     async fn wait_for_share(&self, need: &Need, limited: Limited) -> Result<Reservation, ProxyError> {
         let refuse = |limited: Limited| ProxyError::Limited(Limit::of(limited, self.left(need)));
-        let Some(wait) = self.waits.get(&limited.rule).copied().filter(|_| !limited.terminal) else {
+        let Some(wait) = self.settings.load().waits.get(&limited.rule).copied().filter(|_| !limited.terminal) else {
             return Err(refuse(limited));
         };
         let Some(line) = self.line(&need.tenant) else { return Err(refuse(limited)) };
@@ -170,14 +270,7 @@ impl Governor {
         let granted = tokio::time::timeout(wait, async {
             let _head = line.head.lock().await;
             loop {
-                let (result, next) = self.with(|limits, now| {
-                    let result = limits.reserve(now, &need.ask());
-                    if result.is_err() {
-                        // Those behind want as much, so that the tenant's whole need is seen and not only its head's.
-                        limits.want(now, &need.ask());
-                    }
-                    (result, limits.next_tick_at())
-                });
+                let (result, next) = self.try_reserve(need, true);
                 match result {
                     Ok(held) => break held,
                     Err(limited) => last = limited,
@@ -187,6 +280,43 @@ impl Governor {
             }
         });
         granted.await.map_err(|_| refuse(last))
+    }
+
+    /// An engine began to answer, this long after the request came.
+    pub(crate) fn on_begun(&self, ttft: Duration) {
+        if self.settings.load().follows_responses {
+            self.with(|limits, now| limits.on_response(now, ttft, false));
+        }
+    }
+
+    /// What `need` reserved was used as `actual` says, in prompt and output tokens; `None`: nothing was. `learned`: the length of a whole answer.
+    pub(crate) fn settle(
+        &self,
+        need: &Need,
+        held: Option<Reservation>,
+        actual: Option<(f64, f64)>,
+        learned: Option<f64>,
+    ) {
+        if held.is_none() && !self.settings.load().is_on {
+            return;
+        }
+        let mut state = self.state.lock();
+        let now = self.clock.now();
+        if let Some(output) = learned {
+            state.lengths.on_output(&need.tenant, &need.model, output);
+        }
+        let Some(held) = held else { return };
+        match actual {
+            Some((prompt_tokens, output_tokens)) => {
+                state.tell(need, 0.0, prompt_tokens - need.prompt_tokens, output_tokens - need.output_tokens);
+                let actual = Actual { prompt_tokens, output_tokens, cost: prompt_tokens + output_tokens };
+                state.limits.settle(now, held, &actual);
+            }
+            None => {
+                state.tell(need, -1.0, -need.prompt_tokens, -need.output_tokens);
+                state.limits.release(now, held);
+            }
+        }
     }
 
     fn line(&self, tenant: &Arc<str>) -> Option<Arc<Line>> {
@@ -200,7 +330,7 @@ impl Governor {
         Some(Arc::clone(lines.entry(Arc::clone(tenant)).or_default()))
     }
 
-    fn left(&self, need: &Need) -> Option<Left> {
+    pub(crate) fn left(&self, need: &Need) -> Option<Left> {
         self.with(|limits, now| {
             let h = limits.headroom_at(now, &need.ask())?;
             Some(Left { rule: h.rule.to_owned(), limit: h.limit, remaining: h.remaining, reset: h.reset })
@@ -221,96 +351,6 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Relaxed);
-    }
-}
-
-/// What became of the work that was reserved for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Used {
-    /// No engine did any of it.
-    Nothing,
-    /// An engine has begun; so many tokens of the answer are known to have come.
-    Begun { output_tokens: f64 },
-    /// The engine said what it used.
-    Told(Usage),
-    /// It is whole, and nobody said what it used: the estimate stands.
-    AsExpected,
-}
-
-/// What a request reserved. Settled when dropped.
-pub(crate) struct Budget {
-    governor: Arc<Governor>,
-    need: Need,
-    held: Option<Reservation>,
-    used: Used,
-    /// The answer ended by itself: its length is one to learn from.
-    whole: bool,
-}
-
-impl Budget {
-    /// What is left of the tightest limit.
-    pub(crate) fn left(&self) -> Option<Left> {
-        self.held.as_ref().and_then(|_| self.governor.left(&self.need))
-    }
-
-    /// Whether the answer has to be read for what it used.
-    pub(crate) fn counts_tokens(&self) -> bool {
-        self.held.is_some() && self.governor.counts_tokens()
-    }
-
-    /// An engine began to answer, this long after the request came.
-    pub(crate) fn on_begun(&mut self, ttft: Duration) {
-        if self.governor.follows_responses {
-            self.governor.with(|limits, now| limits.on_response(now, ttft, false));
-        }
-        self.used = Used::Begun { output_tokens: 0.0 };
-    }
-
-    /// The answer is over, whole or not. `events`: pieces of a stream that came, 0 if it was none.
-    pub(crate) fn on_end(&mut self, usage: Option<Usage>, events: u64, whole: bool) {
-        self.whole = whole;
-        self.used = match (usage, events, whole) {
-            (Some(usage), ..) => Used::Told(usage),
-            (None, 0, true) => Used::AsExpected,
-            (None, events, _) => Used::Begun { output_tokens: events as f64 },
-        };
-    }
-
-    fn actual(&self) -> Option<(f64, f64)> {
-        match self.used {
-            Used::Nothing => None,
-            Used::Begun { output_tokens } => Some((self.need.prompt_tokens, output_tokens)),
-            Used::Told(usage) => {
-                let prompt = if usage.prompt_tokens > 0 { usage.prompt_tokens as f64 } else { self.need.prompt_tokens };
-                Some((prompt, usage.output_tokens as f64))
-            }
-            Used::AsExpected => Some((self.need.prompt_tokens, self.need.output_tokens)),
-        }
-    }
-}
-
-impl Drop for Budget {
-    fn drop(&mut self) {
-        let actual = self.actual();
-        if !self.governor.is_on {
-            return;
-        }
-        let mut state = self.governor.state.lock();
-        let now = self.governor.clock.now();
-        if let (Used::Told(_) | Used::Begun { .. }, Some((_, output))) = (self.used, actual)
-            && output > 0.0
-            && self.whole
-        {
-            state.lengths.on_output(&self.need.tenant, &self.need.model, output);
-        }
-        let Some(held) = self.held.take() else { return };
-        match actual {
-            Some((prompt_tokens, output_tokens)) => {
-                let actual = Actual { prompt_tokens, output_tokens, cost: prompt_tokens + output_tokens };
-                state.limits.settle(now, held, &actual);
-            }
-            None => state.limits.release(now, held),
-        }
     }
 }
 

@@ -3,10 +3,10 @@
 //! A head is held back until it is complete and found unambiguous. A faulty one is replaced by a plain request that makes the service
 //! answer with the fault, so that the refusal is written in order after earlier answers; nothing behind it is read as HTTP.
 
-use crate::batch::Batched;
 use crate::buffers::with_scratch;
 use crate::error::ProxyError;
 use crate::framing::{Chunks, Framing, HeadLimits, HeadScan, check_head};
+use crate::phase::Phase;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -18,6 +18,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// What a refused head is replaced by.
 const REFUSED: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n";
+/// How a client begins that speaks HTTP/2 without having asked (RFC 9113, 3.4), as far as it looks like a head.
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
+
 /// What a connection is waiting for, for its time-outs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
@@ -36,13 +39,48 @@ pub(crate) struct Watch {
     answered: Cell<u64>,
     refusal: RefCell<Option<ProxyError>>,
     pub(crate) waiting: Cell<Waiting>,
+    /// Since when the client takes nothing that waits for it.
+    pub(crate) blocked: Cell<Option<Instant>>,
+    /// What the connection turns into once the HTTP library lets go of it.
+    pub(crate) turns_into: Cell<Turned>,
+    /// The gateway's, as far as the connection has heard of it.
+    pub(crate) phase: Cell<Phase>,
     clock: crate::Clock,
+}
+
+/// What becomes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turned {
+    /// It stays HTTP/1.1.
+    Not,
+    /// The client speaks HTTP/2.
+    Http2,
+    /// It was upgraded: bytes both ways, unread.
+    Tunnel,
 }
 
 impl Watch {
     pub(crate) fn new(clock: crate::Clock) -> Rc<Self> {
-        let waiting = Cell::new(Waiting::Request(clock.now()));
-        Rc::new(Self { heads: Cell::new(0), answered: Cell::new(0), refusal: RefCell::new(None), waiting, clock })
+        let (waiting, phase) = (Cell::new(Waiting::Request(clock.now())), Cell::new(Phase::Serving));
+        let (heads, answered) = (Cell::new(0), Cell::new(0));
+        let (refusal, turns_into) = (RefCell::new(None), Cell::new(Turned::Not));
+        Rc::new(Self { heads, answered, refusal, waiting, blocked: Cell::new(None), turns_into, phase, clock })
+    }
+
+    /// Notes whether the client takes what is written to it.
+    fn on_write<R>(&self, written: Poll<R>) -> Poll<R> {
+        match (written.is_pending(), self.blocked.get()) {
+            (true, None) => self.blocked.set(Some(self.clock.now())),
+            (false, Some(_)) => self.blocked.set(None),
+            _ => {}
+        }
+        written
+    }
+
+    /// A request has begun, and was let through.
+    pub(crate) fn on_head(&self) {
+        self.heads.set(self.heads.get() + 1);
+        self.waiting.set(Waiting::Answer);
     }
 
     /// The fault of the `n`-th request of the connection, counted from 1.
@@ -79,9 +117,11 @@ enum Mode {
 }
 
 /// A guarded socket.
-pub(crate) struct Guard {
-    socket: Batched,
+pub(crate) struct Guard<T> {
+    socket: T,
     limits: HeadLimits,
+    /// Whether a client may begin with the preface of HTTP/2.
+    http2: bool,
     watch: Rc<Watch>,
     mode: Mode,
     /// The part of a head that has arrived.
@@ -94,11 +134,12 @@ pub(crate) struct Guard {
     broken: bool,
 }
 
-impl Guard {
-    pub(crate) fn new(socket: Batched, limits: HeadLimits, watch: Rc<Watch>) -> Self {
+impl<T: AsyncRead + Unpin> Guard<T> {
+    pub(crate) fn new(socket: T, limits: HeadLimits, http2: bool, watch: Rc<Watch>) -> Self {
         Self {
             socket,
             limits,
+            http2,
             watch,
             mode: Mode::Head(HeadScan::default()),
             held: Vec::new(),
@@ -109,8 +150,14 @@ impl Guard {
         }
     }
 
-    pub(crate) fn into_socket(self) -> Batched {
-        self.socket
+    /// The socket, and what was read from it and not handed on.
+    pub(crate) fn into_parts(self) -> (T, Vec<u8>) {
+        (self.socket, self.held)
+    }
+
+    /// Whether the client has not sent all of a body yet: then it is still sending.
+    pub(crate) fn is_in_body(&self) -> bool {
+        !matches!(self.mode, Mode::Head(_)) && !self.broken
     }
 
     /// Sorts `input`: returns how many bytes from its start may be handed on as they are. Where a held head comes first, everything
@@ -130,6 +177,13 @@ impl Guard {
                     self.queue(&input[..at], queued);
                     self.held.extend_from_slice(&input[at..]);
                     return if self.ready.is_empty() { at } else { 0 };
+                }
+                Ok(Step::Http2) => {
+                    // The HTTP/1 library sees the end of a connection on which nothing was asked.
+                    self.held.extend_from_slice(&input[at..]);
+                    self.broken = true;
+                    self.watch.turns_into.set(Turned::Http2);
+                    return 0;
                 }
                 Err(fault) if matches!(self.mode, Mode::Head(_)) => {
                     self.watch.refuse(fault);
@@ -190,14 +244,19 @@ impl Guard {
             }
             return if self.held.len() + rest.len() > self.limits.bytes { Err(too_large()) } else { Ok(Step::Hold) };
         };
+        if self.http2 && self.watch.heads.get() == 0 && self.held.len() + n == HTTP2_PREFACE.len() {
+            let (before, behind) = HTTP2_PREFACE.split_at(self.held.len());
+            if self.held == before && rest.starts_with(behind) {
+                return Ok(Step::Http2);
+            }
+        }
         let framing = if self.held.is_empty() {
             check_head(&rest[..n], self.limits)?
         } else {
             self.held.extend_from_slice(&rest[..n]);
             check_head(&self.held, self.limits)?
         };
-        self.watch.heads.set(self.watch.heads.get() + 1);
-        self.watch.waiting.set(Waiting::Answer);
+        self.watch.on_head();
         self.mode = match framing {
             Framing::Length(0) => Mode::Head(HeadScan::default()),
             Framing::Length(n) => Mode::Body(n),
@@ -232,6 +291,8 @@ enum Step {
     Pass(usize),
     /// The head is not complete.
     Hold,
+    /// It is no head: the client speaks HTTP/2.
+    Http2,
 }
 
 fn too_large() -> ProxyError {
@@ -242,9 +303,13 @@ fn too_large() -> ProxyError {
     }
 }
 
-impl Read for Guard {
+impl<T: AsyncRead + Unpin> Read for Guard<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let me = &mut *self;
+        if me.watch.turns_into.get() == Turned::Tunnel {
+            // What follows is not HTTP, and not the library's.
+            return Poll::Pending;
+        }
         if me.watch.has_refused() && !me.refused {
             // Refused from outside: the head did not come in time.
             me.refused = true;
@@ -269,13 +334,15 @@ impl Read for Guard {
     }
 }
 
-impl Write for Guard {
+impl<T: AsyncWrite + Unpin> Write for Guard<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(cx, buf)
+        let written = Pin::new(&mut self.socket).poll_write(cx, buf);
+        self.watch.on_write(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
+        let written = Pin::new(&mut self.socket).poll_flush(cx);
+        self.watch.on_write(written)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -283,7 +350,7 @@ impl Write for Guard {
     }
 
     fn is_write_vectored(&self) -> bool {
-        true
+        self.socket.is_write_vectored()
     }
 
     fn poll_write_vectored(
@@ -291,6 +358,7 @@ impl Write for Guard {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.socket).poll_write_vectored(cx, bufs);
+        self.watch.on_write(written)
     }
 }

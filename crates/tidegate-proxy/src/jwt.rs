@@ -8,10 +8,12 @@ use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
 use parking_lot::{Mutex, RwLock};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tidegate_config::{Jwt, KeyDigest, KeySet};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tidegate_config::{EndpointTls, Jwt, KeyDigest, KeySet, Protocol};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio_rustls::TlsConnector;
 
 /// Checked tokens that are remembered; the memory is emptied when it is full.
 const MAX_CHECKED: usize = 10_000;
@@ -21,6 +23,7 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Checks tokens.
 pub(crate) struct Verifier {
+    settings: Jwt,
     source: KeySet,
     claim: String,
     validation: Validation,
@@ -44,6 +47,7 @@ impl Verifier {
             validation.set_issuer(&[issuer]);
         }
         let verifier = Self {
+            settings: cfg.clone(),
             source: cfg.keys.clone(),
             claim: cfg.claim.clone(),
             validation,
@@ -54,6 +58,11 @@ impl Verifier {
             verifier.read_file(path);
         }
         verifier
+    }
+
+    /// What it was made from.
+    pub(crate) fn settings(&self) -> &Jwt {
+        &self.settings
     }
 
     /// The tenant that a token names; `Err` says why it is not taken.
@@ -96,11 +105,18 @@ impl Verifier {
     pub(crate) async fn refresh(&self) {
         match &self.source {
             KeySet::File(path) => self.read_file(path),
-            KeySet::Url { url, .. } => match tokio::time::timeout(FETCH_TIMEOUT, fetch(url)).await {
+            KeySet::Url { url, ca, .. } => match tokio::time::timeout(FETCH_TIMEOUT, fetch(url, ca.clone())).await {
                 Ok(Ok(body)) => self.take(&body, url),
                 Ok(Err(error)) => tracing::error!(url, %error, "cannot read the keys for tokens"),
                 Err(_) => tracing::error!(url, "cannot read the keys for tokens: no answer in time"),
             },
+        }
+    }
+
+    /// Reads a key file again at once: a reload may be for its sake.
+    pub(crate) fn reread(&self) {
+        if let KeySet::File(path) = &self.source {
+            self.read_file(path);
         }
     }
 
@@ -132,22 +148,42 @@ fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
-/// The body at an `http` URL, as the answer to one plain request.
-async fn fetch(url: &str) -> std::io::Result<Vec<u8>> {
-    let invalid = |message: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, message.to_owned());
+/// The body at an `http` or `https` URL, as the answer to one plain request. A certificate is checked by
+/// the authorities in `ca`, or those of the system.
+async fn fetch(url: &str, ca: Option<PathBuf>) -> io::Result<Vec<u8>> {
+    let invalid = |message: &str| io::Error::new(io::ErrorKind::InvalidInput, message.to_owned());
     let uri: http::Uri = url.parse().map_err(|_| invalid("not an URL"))?;
     let host = uri.host().ok_or_else(|| invalid("an URL without a host"))?;
-    let mut socket = tokio::net::TcpStream::connect((host, uri.port_u16().unwrap_or(80))).await?;
+    let is_tls = uri.scheme() == Some(&http::uri::Scheme::HTTPS);
+    let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
     let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     let ask = format!("GET {path} HTTP/1.0\r\nhost: {host}\r\naccept: application/json\r\n\r\n");
-    socket.write_all(ask.as_bytes()).await?;
-    let mut answer = Vec::new();
-    socket.take(MAX_KEYS).read_to_end(&mut answer).await?;
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let socket = tokio::net::TcpStream::connect((bare, port)).await?;
+    let mut answer = if is_tls {
+        let tls = EndpointTls { ca, ..EndpointTls::default() };
+        let settings = tidegate_tls::client(&tls, Protocol::Http1).map_err(io::Error::other)?.current();
+        let name = tidegate_tls::server_name(&tls, bare).map_err(io::Error::other)?;
+        exchange(Box::pin(TlsConnector::from(settings).connect(name, socket)).await?, &ask).await?
+    } else {
+        exchange(socket, &ask).await?
+    };
     let end = answer.windows(4).position(|w| w == b"\r\n\r\n").ok_or_else(|| invalid("not an answer of HTTP"))?;
     if !answer.starts_with(b"HTTP/1.1 200") && !answer.starts_with(b"HTTP/1.0 200") {
         return Err(invalid("another status than 200"));
     }
     Ok(answer.split_off(end + 4))
+}
+
+/// All that is answered to `ask`. One that is cut short is no key set, and found to be none.
+async fn exchange<T: AsyncRead + AsyncWrite + Unpin>(mut socket: T, ask: &str) -> io::Result<Vec<u8>> {
+    socket.write_all(ask.as_bytes()).await?;
+    let mut answer = Vec::new();
+    match socket.take(MAX_KEYS).read_to_end(&mut answer).await {
+        // Many close a TLS connection without the word for it.
+        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
+        _ => Ok(answer),
+    }
 }
 
 #[cfg(test)]
@@ -169,7 +205,7 @@ mod tests {
 
     fn verifier(algorithms: &[&str]) -> Verifier {
         let cfg = Jwt {
-            keys: KeySet::Url { url: String::new(), refresh: Duration::from_secs(60) },
+            keys: KeySet::Url { url: String::new(), refresh: Duration::from_secs(60), ca: None },
             algorithms: algorithms.iter().map(|a| (*a).to_owned()).collect(),
             claim: "tenant".to_owned(),
             issuer: Some("us".to_owned()),
@@ -227,5 +263,48 @@ mod tests {
             v.tenant_of(&token("k9", &claims(3600))).is_ok(),
             "a set that cannot be read leaves the old one in use"
         );
+    }
+
+    /// Serves `body` once, by TLS with a certificate that is written to `file`; its port.
+    async fn serve_once(file: &Path, body: String) -> u16 {
+        use tokio_rustls::rustls::{ServerConfig, crypto::ring, pki_types::PrivateKeyDer};
+        let key = rcgen::KeyPair::generate().unwrap();
+        let own = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
+        std::fs::write(file, own.pem()).unwrap();
+        let config = ServerConfig::builder_with_provider(std::sync::Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![own.der().clone()], PrivateKeyDer::try_from(key.serialize_der()).unwrap())
+            .unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            let (socket, _) = listener.accept().await.unwrap();
+            let acceptor = tokio_rustls::TlsAcceptor::from(std::sync::Arc::new(config));
+            if let Ok(mut stream) = acceptor.accept(socket).await {
+                let _ = stream.read(&mut [0; 1024]).await;
+                let _ = stream.write_all(format!("HTTP/1.0 200 OK\r\n\r\n{body}").as_bytes()).await;
+                let _ = stream.flush().await;
+                // Closed without the word for it, as many do.
+            }
+        });
+        port
+    }
+
+    #[tokio::test]
+    async fn keys_come_by_tls_from_whom_the_config_trusts() {
+        let file = std::env::temp_dir().join(format!("tidegate-jwks-{}.pem", std::process::id()));
+        let set = json!({ "keys": [{ "kty": "OKP", "crv": "Ed25519", "kid": "k1", "x": PUBLIC, "alg": "EdDSA" }] });
+        for trusts in [true, false] {
+            let port = serve_once(&file, set.to_string()).await;
+            let mut v = verifier(&["EdDSA"]);
+            v.keys.write().clear();
+            let (url, ca) = (format!("https://localhost:{port}/keys.json"), trusts.then(|| file.clone()));
+            v.source = KeySet::Url { url, refresh: Duration::from_secs(60), ca };
+            v.refresh().await;
+            assert_eq!(v.tenant_of(&token("k1", &claims(3600))).is_ok(), trusts);
+        }
+        let _ = std::fs::remove_file(file);
     }
 }

@@ -1,5 +1,6 @@
 //! The duty to settle one dispatch, tied to a value: dropping it means that the client left.
 
+use crate::endpoint_handle::EndpointHandle;
 use crate::hang::Hangs;
 use crate::pool::PoolHandle;
 use std::cell::Cell;
@@ -14,20 +15,28 @@ use tidegate_core::pool::Ticket;
 pub(crate) struct Lease {
     pool: Arc<PoolHandle>,
     ticket: Option<Ticket>,
-    endpoint: EndpointId,
+    id: EndpointId,
+    endpoint: Arc<EndpointHandle>,
     trial: bool,
     /// The upstream connection it goes over, once that is known.
     connection: Cell<Option<u64>>,
 }
 
 impl Lease {
-    pub(crate) fn new(pool: Arc<PoolHandle>, ticket: Ticket) -> Self {
-        let (endpoint, trial) = (ticket.endpoint(), ticket.is_trial());
-        Self { pool, ticket: Some(ticket), endpoint, trial, connection: Cell::new(None) }
+    /// `endpoint` is where the ticket's endpoint was when it was given.
+    pub(crate) fn new(pool: Arc<PoolHandle>, ticket: Ticket, endpoint: Arc<EndpointHandle>) -> Self {
+        let (id, trial) = (ticket.endpoint(), ticket.is_trial());
+        Self { pool, ticket: Some(ticket), id, endpoint, trial, connection: Cell::new(None) }
     }
 
-    pub(crate) fn endpoint(&self) -> EndpointId {
-        self.endpoint
+    /// What the pool knows its endpoint as, while the lease lasts.
+    pub(crate) fn id(&self) -> EndpointId {
+        self.id
+    }
+
+    /// Where its endpoint is.
+    pub(crate) fn endpoint(&self) -> &Arc<EndpointHandle> {
+        &self.endpoint
     }
 
     pub(crate) fn pool(&self) -> &Arc<PoolHandle> {
@@ -47,8 +56,8 @@ impl Lease {
     /// Ends when the pool finds that the endpoint hangs.
     pub(crate) async fn hangs(&self) {
         let Some(key) = self.ticket.as_ref().map(Ticket::key) else { return std::future::pending().await };
-        let _listening = Listening { hangs: &self.pool.hangs, key };
-        if self.pool.hangs.listen(key).await.is_err() {
+        let _listening = Listening { hangs: &self.pool.live.hangs, key };
+        if self.pool.live.hangs.listen(key).await.is_err() {
             std::future::pending::<()>().await;
         }
     }

@@ -1,11 +1,13 @@
 //! Probes a breaker asks for: out of band, on a connection of their own.
 
-use crate::pool::PoolHandle;
+use crate::clock::Clock;
+use crate::endpoint_handle::EndpointHandle;
+use crate::live_pool::LivePool;
 use crate::upload::Upload;
 use crate::upstream::Upstream;
 use http::header::{HOST, USER_AGENT};
 use http::{HeaderValue, Request};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tidegate_core::event::Event;
 use tidegate_core::id::{EndpointId, ProbeId};
@@ -15,34 +17,36 @@ use tokio::sync::mpsc;
 pub(crate) const MAX_ASKED: usize = 1024;
 
 /// One probe to make.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Asked {
-    pub(crate) endpoint: EndpointId,
+    pub(crate) id: EndpointId,
+    pub(crate) endpoint: Arc<EndpointHandle>,
     pub(crate) probe: ProbeId,
     pub(crate) timeout: Duration,
 }
 
-/// Makes the probes of `pool` until the gateway stops.
-pub(crate) async fn serve(pool: Arc<PoolHandle>, mut asked: mpsc::Receiver<Asked>) {
-    while let Some(Asked { endpoint, probe, timeout }) = asked.recv().await {
-        let pool = Arc::clone(&pool);
+/// Makes the probes of `pool` until the pool or the gateway ends.
+pub(crate) async fn serve(pool: Weak<LivePool>, mut asked: mpsc::Receiver<Asked>) {
+    while let Some(Asked { id, endpoint, probe, timeout }) = asked.recv().await {
+        let Some(pool) = pool.upgrade() else { return };
         tokio::task::spawn_local(async move {
-            let passed = tokio::time::timeout(timeout, passes(&pool, endpoint, timeout)).await.unwrap_or(false);
-            pool.on_event(Event::Probed { endpoint, probe, passed });
+            let path = pool.probe_path();
+            let asking = passes(&endpoint, path.as_deref(), timeout, pool.clock());
+            let passed = tokio::time::timeout(timeout, asking).await.unwrap_or(false);
+            // The breaker tells its probes by number: one of an endpoint that left means nothing to whoever has its place.
+            pool.with(|pool, now, _| pool.on_event(now, Event::Probed { endpoint: id, probe, passed }));
         });
     }
 }
 
-/// Whether the endpoint can be connected to and, where the pool has a path for it, answers it with success.
-async fn passes(pool: &PoolHandle, endpoint: EndpointId, timeout: Duration) -> bool {
-    let handle = &pool.endpoints[endpoint.index()];
-    let Ok(mut upstream) = Upstream::connect(handle, timeout, u64::MAX).await else { return false };
-    let settings = pool.settings();
-    let Some(path) = settings.breaker.probe_path(settings.health.as_ref()) else { return true };
+/// Whether the endpoint can be connected to and, where there is a `path` for it, answers it with success.
+async fn passes(endpoint: &EndpointHandle, path: Option<&str>, timeout: Duration, clock: Clock) -> bool {
+    let Ok(mut upstream) = Upstream::connect(endpoint, timeout, u64::MAX, clock).await else { return false };
+    let Some(path) = path else { return true };
     let mut request = Request::new(Upload::Empty);
     let Ok(uri) = path.parse() else { return false };
     *request.uri_mut() = uri;
-    if let Ok(host) = HeaderValue::try_from(handle.authority.as_str()) {
+    if let Ok(host) = HeaderValue::try_from(endpoint.authority.as_str()) {
         request.headers_mut().insert(HOST, host);
     }
     request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("tidegate-probe"));

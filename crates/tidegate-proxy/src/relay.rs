@@ -3,20 +3,25 @@
 //! The relay drives the upstream connection itself. It settles the lease when the last byte is through, hands the connection back, and
 //! writes the record; dropped before that, the client has left: the connection closes at once, which stops the engine.
 
+use crate::budget::Budget;
 use crate::buffers::Piece;
+use crate::events::{Events, Marker};
 use crate::gateway::Core;
-use crate::governor::Budget;
+use crate::grpc;
 use crate::guard::Watch;
-use crate::http1::BodyError;
+use crate::headers::strip_trailers;
 use crate::lease::Lease;
+use crate::phase::{LAST_EVENT, Phase, STOPPING};
 use crate::upstream::Upstream;
 use crate::usage::Tail;
 use http_body::{Body, Frame, SizeHint};
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tidegate_config::StreamEnd;
 use tidegate_core::outcome::{Failure, Outcome, Verdict};
 use tidegate_core::time::Instant;
 use tidegate_telemetry::Record;
@@ -38,15 +43,38 @@ pub(crate) struct Relay {
     end: Option<End>,
     /// The end of the body, where somebody has to know what it used.
     tail: Option<Tail>,
-    /// Whether frames are tokens of a stream.
-    is_stream: bool,
+    /// What its events say, if it is a stream.
+    events: Option<Events>,
+    /// Tokens of its endpoint on this core: counting is a load and a store, on memory of this core's own.
+    tokens: Rc<Cell<u64>>,
     between: Option<Duration>,
     total_at: Option<Instant>,
     last_frame: Instant,
     timer: Option<Pin<Box<Sleep>>>,
-    /// What has to be told once all before it is written: an error at once would take back what the library still holds.
-    failing: Option<Failure>,
+    /// Its length was not announced, so that words of ours have room behind what came.
+    is_open: bool,
+    /// How it ends before its time, once that is known.
+    ending: Option<Ending>,
+    /// The gateway waits no longer; nobody upstream is to blame.
+    is_cut: bool,
 }
+
+/// An answer that ends before its time. An error at once would take back what the library still holds, so the library first gets a turn to
+/// write it.
+enum Ending {
+    /// A stream's client was told why; that has to be written first.
+    Told(Verdict),
+    /// All is written.
+    Due(Verdict),
+}
+
+/// What a stream ends with that broke off, or ended without saying that it is over.
+const TRUNCATED_EVENT: &[u8] = b"event: error\ndata: {\"error\":{\"message\":\"the engine's answer broke off: what came is not all of it\",\"type\":\"upstream_error\",\"param\":null,\"code\":\"stream_truncated\"}}\n\n";
+/// What a stream ends with whose time is up.
+const STALLED_EVENT: &[u8] = b"event: error\ndata: {\"error\":{\"message\":\"the engine sent nothing more in time (timeouts.between_tokens, timeouts.total)\",\"type\":\"upstream_error\",\"param\":null,\"code\":\"stream_stalled\"}}\n\n";
+
+/// How an answer is counted whose stream said that something went wrong.
+const IN_BAND: &str = "in_band_error";
 
 /// What has to happen once, at the end.
 pub(crate) struct End {
@@ -63,20 +91,21 @@ pub(crate) struct End {
 
 /// An answer that broke off. The library then aborts the downstream connection, so a client never takes it for whole.
 #[derive(Debug)]
-pub(crate) struct BrokenOff(Failure);
+pub(crate) struct BrokenOff(&'static str);
 
 impl std::fmt::Display for BrokenOff {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the endpoint's answer broke off ({})", self.0.as_str())
+        write!(f, "the endpoint's answer broke off ({})", self.0)
     }
 }
 
 impl std::error::Error for BrokenOff {}
 
 impl End {
-    fn finish(mut self, verdict: Verdict, tail: Option<Tail>) {
+    /// `word` is how it is counted.
+    pub(crate) fn finish(mut self, verdict: Verdict, word: &'static str, tail: Option<Tail>) {
         self.record.total_s = self.core.shared.clock.now().secs_since(self.arrived);
-        self.record.outcome = verdict.as_str();
+        self.record.outcome = word;
         let usage = tail.and_then(|t| t.usage());
         if self.verdict == Verdict::Success {
             self.budget.on_end(usage, self.record.output_events, verdict == Verdict::Success);
@@ -90,18 +119,27 @@ impl End {
 }
 
 impl Relay {
-    pub(crate) fn new(first: Option<Frame<Piece>>, upstream: Upstream, end: End) -> Self {
+    pub(crate) fn new(first: Option<Frame<Piece>>, upstream: Upstream, is_open: bool, end: End) -> Self {
         let timeouts = &end.lease.pool().settings().timeouts;
         let (between, total_at) = (timeouts.between_tokens, timeouts.total.map(|t| end.arrived + t));
-        let (is_stream, last_frame) = (end.record.stream, end.core.shared.clock.now());
+        let last_frame = end.core.shared.clock.now();
+        let marker = match end.lease.pool().settings().stream_end {
+            StreamEnd::Marker => Marker::of(&end.record.path),
+            StreamEnd::Any => Marker::None,
+        };
+        let events = end.record.stream.then(|| Events::new(marker));
         let tail = end.budget.counts_tokens().then(Tail::default);
+        let tokens = end.core.tokens.borrow_mut().of(end.lease.endpoint());
         let mut relay = Self {
             first,
             tail,
-            failing: None,
+            ending: None,
+            is_cut: false,
             upstream: Some(upstream),
             end: Some(end),
-            is_stream,
+            events,
+            is_open,
+            tokens,
             between,
             total_at,
             last_frame,
@@ -122,11 +160,16 @@ impl Relay {
                 tail.on_bytes(data);
             }
         }
-        if self.is_stream {
-            end.record.output_events += 1;
-            end.core.count_token(end.lease.pool(), end.lease.endpoint());
+        if let Some(trailers) = frame.trailers_ref() {
+            end.verdict = grpc::verdict(trailers).unwrap_or(end.verdict);
         }
-        if self.has_ended() {
+        if let (Some(events), Some(data)) = (&mut self.events, frame.data_ref()) {
+            let n = events.on_bytes(data);
+            end.record.output_events += n;
+            self.tokens.set(self.tokens.get() + n);
+        }
+        // Nothing comes behind trailers.
+        if frame.is_trailers() || (self.has_ended() && !self.is_cut_short()) {
             self.complete();
         }
     }
@@ -136,30 +179,54 @@ impl Relay {
         self.upstream.as_ref().is_none_or(Upstream::has_ended)
     }
 
+    /// Whether its stream lacks the end it should have.
+    fn is_cut_short(&self) -> bool {
+        self.events.as_ref().is_some_and(Events::is_cut_short)
+    }
+
+    /// Whether its stream said that it is over.
+    fn is_over(&self) -> bool {
+        self.events.as_ref().is_some_and(Events::has_ended)
+    }
+
     /// The answer is whole: the connection can carry another request.
     fn complete(&mut self) {
         let Some(end) = self.end.take() else { return };
         if let Some(upstream) = self.upstream.take() {
-            let (pool, endpoint) = (end.lease.pool(), end.lease.endpoint());
-            let most = pool.settings().connections.max_idle_per_endpoint;
-            end.core.idle.borrow_mut().put(pool.index, endpoint.index(), upstream, self.last_frame, most);
+            let connections = &end.lease.pool().settings().connections;
+            end.core.idle.borrow_mut().put(end.lease.endpoint(), upstream, self.last_frame, connections);
         }
-        let verdict = end.verdict;
-        end.finish(verdict, self.tail.take());
+        // What a stream says in its middle counts for more than the status it began with.
+        let in_band = self.events.as_ref().and_then(Events::error).map(|verdict| (verdict, IN_BAND));
+        let (verdict, word) = in_band.unwrap_or((end.verdict, end.verdict.as_str()));
+        end.finish(verdict, word, self.tail.take());
     }
 
-    /// Gives the library one turn to write what it holds; the error comes at the next.
-    fn fail(&mut self, failure: Failure, cx: &mut Context<'_>) {
-        self.failing = Some(failure);
-        cx.waker().wake_by_ref();
-    }
-
-    fn broken(&mut self, failure: Failure) -> BrokenOff {
+    /// The answer ends before its time: upstream at once, downstream once what went before is written. A stream tells its client why, where
+    /// an event can begin.
+    fn fail(&mut self, verdict: Verdict, cx: &mut Context<'_>) -> Poll<Option<Frame<Piece>>> {
         self.upstream = None;
-        if let Some(end) = self.end.take() {
-            end.finish(Verdict::Failed(failure), self.tail.take());
+        let events = self.events.as_ref().filter(|e| self.is_open && (self.is_cut || e.is_between_events()));
+        if events.is_none() {
+            self.ending = Some(Ending::Due(verdict));
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
-        BrokenOff(failure)
+        self.ending = Some(Ending::Told(verdict));
+        let words = match verdict {
+            _ if self.is_cut => LAST_EVENT,
+            Verdict::Failed(Failure::Stalled) => STALLED_EVENT,
+            _ => TRUNCATED_EVENT,
+        };
+        Poll::Ready(Some(Frame::data(Piece::Shared(bytes::Bytes::from_static(words)))))
+    }
+
+    fn broken(&mut self, verdict: Verdict) -> BrokenOff {
+        let word = if self.is_cut { STOPPING } else { verdict.as_str() };
+        if let Some(end) = self.end.take() {
+            end.finish(verdict, word, self.tail.take());
+        }
+        BrokenOff(word)
     }
 
     /// Looks at the clock when nothing moves. One timer per answer, armed when it first waits, looked at only when it fires.
@@ -185,40 +252,52 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         if let Some(end) = self.end.take() {
-            end.finish(Verdict::Cancelled, self.tail.take());
+            end.finish(Verdict::Cancelled, Verdict::Cancelled.as_str(), self.tail.take());
         }
     }
 }
 
 impl Relay {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, BrokenOff>>> {
-        if let Some(failure) = self.failing.take() {
-            return Poll::Ready(Some(Err(self.broken(failure))));
+        match self.ending.take() {
+            Some(Ending::Told(verdict)) => {
+                self.ending = Some(Ending::Due(verdict));
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Some(Ending::Due(verdict)) => return Poll::Ready(Some(Err(self.broken(verdict)))),
+            None => {}
+        }
+        if self.end.as_ref().is_some_and(|end| end.watch.phase.get() == Phase::Cutting) {
+            self.is_cut = true;
+            return self.fail(Verdict::Cancelled, cx).map(|last| last.map(Ok));
         }
         if let Some(frame) = self.first.take() {
             self.on_frame(&frame);
             return Poll::Ready(Some(Ok(frame)));
         }
         let Some(upstream) = &mut self.upstream else { return Poll::Ready(None) };
-        match upstream.poll_frame(cx) {
-            Poll::Ready(Some(Ok(frame))) => {
+        let failure = match upstream.poll_frame(cx) {
+            Poll::Ready(Some(Ok(mut frame))) => {
+                strip_trailers(&mut frame);
                 self.on_frame(&frame);
                 return Poll::Ready(Some(Ok(frame)));
             }
-            Poll::Ready(Some(Err(BodyError))) => {
-                self.fail(Failure::Truncated, cx);
-                return Poll::Pending;
-            }
-            Poll::Ready(None) => {
+            Poll::Ready(None) if !self.is_cut_short() => {
                 self.complete();
                 return Poll::Ready(None);
             }
-            Poll::Pending => {}
+            // A clean end without the marker, too: the engine gave up, and a client must not take what came for all there is.
+            Poll::Ready(_) => Failure::Truncated,
+            Poll::Pending => std::task::ready!(self.poll_time(cx)),
+        };
+        if self.is_over() {
+            // The stream said all it had to; how its connection ends is nobody's loss.
+            self.upstream = None;
+            self.complete();
+            return Poll::Ready(None);
         }
-        if let Poll::Ready(failure) = self.poll_time(cx) {
-            self.fail(failure, cx);
-        }
-        Poll::Pending
+        self.fail(Verdict::Failed(failure), cx).map(|last| last.map(Ok))
     }
 }
 
@@ -237,7 +316,8 @@ impl Body for Download {
         match self {
             Self::Own(bytes) => bytes.is_none(),
             Self::Relayed(relay) => {
-                relay.first.is_none() && (relay.end.is_none() || (relay.failing.is_none() && relay.has_ended()))
+                relay.first.is_none()
+                    && (relay.end.is_none() || (relay.ending.is_none() && relay.has_ended() && !relay.is_cut_short()))
             }
         }
     }
@@ -245,6 +325,8 @@ impl Body for Download {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Own(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
+            // However much of it is here already: it may get longer.
+            Self::Relayed(relay) if relay.is_open && relay.events.is_some() => SizeHint::default(),
             Self::Relayed(relay) => {
                 let first = relay.first.as_ref().and_then(|f| f.data_ref()).map_or(0, |d| d.len() as u64);
                 relay

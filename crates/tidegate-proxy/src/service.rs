@@ -1,26 +1,37 @@
 //! One request, from its head to the head of its answer.
 
 use crate::asked::Asked;
+use crate::budget::Budget;
 use crate::buffers::Piece;
+use crate::endpoint_handle::EndpointHandle;
 use crate::error::ProxyError;
 use crate::exchange::{Answer, Way, exchange};
 use crate::gateway::Core;
-use crate::governor::{self, Budget, Left, Need};
-use crate::guard::Watch;
-use crate::headers::{forwarded_for, is_event_stream, strip_hop_by_hop};
-use crate::pool::{EndpointHandle, PoolHandle};
+use crate::governor::{self, Left, Need};
+use crate::guard::{Turned, Watch};
+use crate::headers::{forwarded_for, is_event_stream, strip_hop_by_hop, wants_trailers};
+use crate::peer::Peer;
+use crate::phase::Phase;
+use crate::pool::PoolHandle;
 use crate::relay::{Download, End, Relay};
+use crate::snapshot::Snapshot;
 use crate::sniff::{self, Fields, Sniffed};
-use crate::{client_key, explained};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue, RETRY_AFTER};
+use crate::tunnel::{Handover, Tunnel};
+use crate::{client_key, explained, grpc, http2};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue, RETRY_AFTER, TE, UPGRADE,
+};
+use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Request, Response, Uri};
+use http::{HeaderMap, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use std::cell::RefCell;
 use std::convert::Infallible;
-use std::net::IpAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
+use tidegate_config::Protocol;
 use tidegate_core::explain::Explain;
 use tidegate_core::outcome::Verdict;
 use tidegate_core::time::Instant;
@@ -29,6 +40,7 @@ use tidegate_telemetry::Record;
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 static ENDPOINT: HeaderName = HeaderName::from_static("x-tidegate-endpoint");
 static REASON: HeaderName = HeaderName::from_static("x-tidegate-reason");
+static PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 static EXPLAIN: HeaderName = HeaderName::from_static("x-tidegate-explain");
 
 /// Longest request id taken from a client.
@@ -67,15 +79,14 @@ impl Drop for Open {
     }
 }
 
-/// Serves the `n`-th request of a connection.
-pub(crate) async fn serve(
-    core: Rc<Core>,
-    watch: Rc<Watch>,
-    n: u64,
-    peer: IpAddr,
-    request: Request<Incoming>,
-) -> Result<Response<Download>, Infallible> {
+/// What the requests of one connection share: its core, its time-outs, its client, and what it may turn into.
+pub(crate) type Own = (Rc<Core>, Rc<Watch>, Rc<Peer>, Handover);
+
+/// Serves the `n`-th request of a connection; 0 where requests are not in a row.
+pub(crate) async fn serve(own: Own, n: u64, mut request: Request<Incoming>) -> Result<Response<Download>, Infallible> {
+    let (core, watch, peer, handover) = own;
     let arrived = core.shared.clock.now();
+    let snapshot = core.shared.current.load();
     let id = request_id(&core, request.headers());
     let mut open = Open { arrived, record: Some(Record::default()), core: Rc::clone(&core), watch: Rc::clone(&watch) };
     let record = open.record();
@@ -84,24 +95,42 @@ pub(crate) async fn serve(
     record.path = request.uri().path().to_owned();
     let mut explain = request.headers().get(&EXPLAIN).is_some_and(|v| v == "1").then(Explain::default);
     let mut way = Way::default();
-    let result = match watch.refusal_of(n) {
-        Some(fault) => Err(fault),
-        None => answer(&core, request, peer, &mut open, &mut way, explain.as_mut()).await,
+    let is_call = grpc::is_call(request.headers());
+    let checked = watch.refusal_of(n).map_or_else(|| http2::check(&mut request, &snapshot.limits), Err);
+    let result = match checked {
+        Err(fault) => Err(fault),
+        Ok(()) => {
+            let answer =
+                std::pin::pin!(answer(&core, &snapshot, request, &peer, &mut open, &mut way, explain.as_mut()));
+            unless_cut(answer, &watch).await
+        }
     };
     open.record().attempts = way.attempts;
     open.record().queued_s = way.queued_s;
     open.record().reason.clone_from(&way.reason);
-    let pool = core.shared.pools.iter().find(|p| p.name == open.record().pool).map(Arc::clone);
-    let last = pool.as_ref().zip(way.attempted.last()).map(|(pool, id)| &pool.endpoints[id.index()]);
+    let wants_pool = explain.is_some();
+    let pool = snapshot.pools.iter().find(|p| wants_pool && p.name == open.record().pool).map(Arc::clone);
     let mut response = match result {
-        Ok((pool, answer, budget)) => relay(&core, open, answer, budget, &pool),
-        Err(error) => refuse(open, &error, last),
+        Ok((answer, budget)) => relay(&core, open, answer, budget, &handover),
+        Err(error) => {
+            let mut response = refuse(open, &error, way.failed.as_deref());
+            if is_call {
+                grpc::refuse(&mut response, &error);
+                *response.body_mut() = Download::Own(None);
+            }
+            response
+        }
     };
+    // HTTP/2, whose requests are not in a row, has a word of its own; and a connection that was upgraded is no more ours to close.
+    let tells = n > 0 && response.status() != StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     if let Some((explain, pool)) = explain.zip(pool) {
         headers.insert(EXPLAIN.clone(), explained::header(&explain, &pool));
     }
     headers.insert(REQUEST_ID.clone(), id);
+    if tells && watch.phase.get().is_stopping() {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     if let Ok(reason) = HeaderValue::try_from(way.reason)
         && !reason.is_empty()
     {
@@ -110,23 +139,34 @@ pub(crate) async fn serve(
     Ok(response)
 }
 
+/// What `answer` comes to, or the word that time is up; the connection polls once more when it is.
+fn unless_cut<T>(
+    mut answer: Pin<&mut impl Future<Output = Result<T, ProxyError>>>,
+    watch: &Watch,
+) -> impl Future<Output = Result<T, ProxyError>> {
+    std::future::poll_fn(move |cx| match watch.phase.get() {
+        Phase::Cutting => Poll::Ready(Err(ProxyError::Stopping)),
+        _ => answer.as_mut().poll(cx),
+    })
+}
+
 async fn answer(
     core: &Rc<Core>,
+    snapshot: &Snapshot,
     request: Request<Incoming>,
-    peer: IpAddr,
+    peer: &Peer,
     open: &mut Open,
     way: &mut Way,
     explain: Option<&mut Explain>,
-) -> Result<(Arc<PoolHandle>, Answer, Budget), ProxyError> {
+) -> Result<(Answer, Budget), ProxyError> {
     let (mut head, body) = request.into_parts();
-    let tenant = core.shared.tenants.identify(&mut head.headers, peer)?;
-    let body = sniff::read(&head.headers, body, &core.shared.limits).await?;
+    let tenant = snapshot.tenants.identify(&mut head.headers, peer)?;
+    let body = sniff::read(&head.headers, body, &snapshot.limits).await?;
     let openai = head.uri.path().starts_with("/v1/");
     let fields = fields_of(&head.headers, &body, openai)?;
     let model = fields.text("model");
     let header = |name: &str| head.headers.get(name).and_then(|v| v.to_str().ok());
-    let routed =
-        core.shared.route(head.uri.path(), model.as_deref(), &tenant.name, header).ok_or(ProxyError::NoRoute)?;
+    let routed = snapshot.route(head.uri.path(), model.as_deref(), &tenant.name, header).ok_or(ProxyError::NoRoute)?;
     let pool = Arc::clone(&routed.pool);
     let record = open.record();
     record.tenant = Arc::clone(&tenant.name);
@@ -149,13 +189,16 @@ async fn answer(
     };
     drop(fields);
     let id = HeaderValue::try_from(record.request_id.as_str()).ok();
+    let upgrade = upgrade_of(&head, &body, &pool)?;
     let (method, uri, headers) = upstream_head(head, &body, peer, id);
     let total = pool.settings().timeouts.total;
     let asked = Asked {
         method,
         uri,
         headers,
+        moved: body.moved(),
         body: RefCell::new(body),
+        upgrade,
         hash_key,
         affinity_key,
         prompt_tokens,
@@ -174,28 +217,50 @@ async fn answer(
         Some(limit) => tokio::time::timeout(limit, going).await.map_err(|_| ProxyError::TotalTimeout)??,
         None => going.await?,
     };
-    Ok((pool, answer, budget))
+    Ok((answer, budget))
+}
+
+/// The protocol that the client wants to go on with, if the pool can do that. HTTP/1.0 has no upgrade (RFC 9110, 7.8), and a body that is
+/// still on its way would end up in the tunnel.
+fn upgrade_of(head: &Parts, body: &Sniffed, pool: &PoolHandle) -> Result<Option<HeaderValue>, ProxyError> {
+    let can = head.version == Version::HTTP_11 && matches!(body, Sniffed::Whole(..));
+    let wanted = crate::headers::upgrade(&head.headers).filter(|_| can).cloned();
+    if wanted.is_some() && pool.settings().protocol == Protocol::H2 {
+        return Err(ProxyError::BadRequest {
+            code: "upgrade_not_supported",
+            message: "this pool's endpoints speak HTTP/2 only, which has no Upgrade",
+            status: 501,
+        });
+    }
+    Ok(wanted)
 }
 
 /// The head as the engine gets it.
 fn upstream_head(
-    mut head: http::request::Parts,
+    mut head: Parts,
     body: &Sniffed,
-    peer: IpAddr,
+    peer: &Peer,
     id: Option<HeaderValue>,
 ) -> (http::Method, Uri, HeaderMap) {
+    let trailers = wants_trailers(&head.headers);
     strip_hop_by_hop(&mut head.headers);
+    if trailers {
+        head.headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
     for name in [&EXPECT, &EXPLAIN] {
         head.headers.remove(name);
     }
-    forwarded_for(&mut head.headers, peer);
+    forwarded_for(&mut head.headers, peer.address);
+    if peer.tls {
+        head.headers.insert(PROTO.clone(), HeaderValue::from_static("https"));
+    }
     if let Some(id) = id {
         head.headers.insert(REQUEST_ID.clone(), id);
     }
     if !matches!(body, Sniffed::Streamed { .. }) {
         // The library frames the body anew from its real length.
         head.headers.remove(CONTENT_LENGTH);
-        if needs_length(&head.method, body) {
+        if body.has_length() && needs_length(&head.method, body) {
             head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
         }
     }
@@ -215,7 +280,7 @@ fn needs_length(method: &http::Method, body: &Sniffed) -> bool {
 }
 
 fn fields_of<'b>(headers: &HeaderMap, body: &'b Sniffed, openai: bool) -> Result<Fields<'b>, ProxyError> {
-    let Sniffed::Whole(bytes) = body else { return Ok(Fields::default()) };
+    let Sniffed::Whole(bytes, _) = body else { return Ok(Fields::default()) };
     let json =
         headers.get(CONTENT_TYPE).is_some_and(|v| v.as_bytes().windows(4).any(|w| w.eq_ignore_ascii_case(b"json")));
     if bytes.is_empty() || !json {
@@ -231,7 +296,7 @@ fn relay(
     mut open: Open,
     answer: Answer,
     mut budget: Budget,
-    pool: &Arc<PoolHandle>,
+    handover: &Handover,
 ) -> Response<Download> {
     let Answer { mut head, first, verdict, upstream, lease } = answer;
     if verdict == Verdict::Success {
@@ -241,8 +306,9 @@ fn relay(
         // RFC 9112, 6.3: the coding frames the body, and a length beside it must not reach anybody who would believe it.
         head.headers.remove(CONTENT_LENGTH);
     }
+    let upgraded = head.headers.get(UPGRADE).filter(|_| head.status == StatusCode::SWITCHING_PROTOCOLS).cloned();
     strip_hop_by_hop(&mut head.headers);
-    let endpoint = &pool.endpoints[lease.endpoint().index()];
+    let endpoint = lease.endpoint();
     head.headers.insert(ENDPOINT.clone(), endpoint.header.clone());
     let stream = is_event_stream(&head.headers);
     let mut record = open.record.take().unwrap_or_default();
@@ -258,8 +324,20 @@ fn relay(
     }
     let watch = Rc::clone(&open.watch);
     let end = End { core: Rc::clone(core), watch, lease, verdict, record, budget, arrived: open.arrived };
-    let relay = Relay::new(first, upstream, end);
-    let mut response = Response::new(Download::Relayed(Box::new(relay)));
+    let download = match upgraded {
+        None => {
+            let is_open = !head.headers.contains_key(CONTENT_LENGTH);
+            Download::Relayed(Box::new(Relay::new(first, upstream, is_open, end)))
+        }
+        Some(protocol) => {
+            head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            head.headers.insert(UPGRADE, protocol);
+            open.watch.turns_into.set(Turned::Tunnel);
+            *handover.borrow_mut() = Some(Tunnel::new(upstream, end));
+            Download::Own(None)
+        }
+    };
+    let mut response = Response::new(download);
     *response.status_mut() = head.status;
     *response.headers_mut() = head.headers;
     response

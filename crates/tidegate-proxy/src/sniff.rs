@@ -5,6 +5,8 @@
 //! cannot read unambiguously is never forwarded as if we had.
 
 use crate::error::ProxyError;
+use crate::grpc;
+use crate::headers::strip_trailers;
 use crate::upload::Upload;
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
@@ -12,7 +14,9 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::time::Duration;
 use tidegate_config::Limits;
 
@@ -23,10 +27,10 @@ const BYTES_PER_TOKEN: usize = 4;
 
 /// A body, read as far as it is wanted.
 pub(crate) enum Sniffed {
-    /// All of it.
-    Whole(Bytes),
-    /// The beginning of a body that goes on; can be sent once.
-    Streamed { first: Bytes, rest: Incoming, left: u64 },
+    /// All of it, and what stood behind it.
+    Whole(Bytes, Option<HeaderMap>),
+    /// The beginning of a body that goes on; can be sent once. Counts its pieces that went up.
+    Streamed { first: Bytes, rest: Incoming, left: u64, moved: Rc<Cell<u64>> },
     /// A streamed body that was sent.
     Sent,
 }
@@ -35,12 +39,15 @@ impl Sniffed {
     /// The body to send, for one attempt; `None` if it was streamed and cannot be had again.
     pub(crate) fn upload(&mut self) -> Option<Upload> {
         match self {
-            Self::Whole(bytes) if bytes.is_empty() => return Some(Upload::Empty),
-            Self::Whole(bytes) => return Some(Upload::Whole(Some(bytes.clone()))),
+            Self::Whole(bytes, None) if bytes.is_empty() => return Some(Upload::Empty),
+            Self::Whole(bytes, None) => return Some(Upload::Whole(Some(bytes.clone()))),
+            Self::Whole(bytes, trailers) => return Some(Upload::Trailed(Some(bytes.clone()), trailers.clone())),
             Self::Streamed { .. } | Self::Sent => {}
         }
         match std::mem::replace(self, Self::Sent) {
-            Self::Streamed { first, rest, left } => Some(Upload::Streamed { first: Some(first), rest, left }),
+            Self::Streamed { first, rest, left, moved } => {
+                Some(Upload::Streamed { first: Some(first), rest, left, moved })
+            }
             _ => None,
         }
     }
@@ -48,10 +55,20 @@ impl Sniffed {
     /// Bytes buffered.
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Whole(bytes) => bytes.len(),
+            Self::Whole(bytes, _) => bytes.len(),
             Self::Streamed { first, .. } => first.len(),
             Self::Sent => 0,
         }
+    }
+
+    /// Where a streamed body counts its pieces that went up.
+    pub(crate) fn moved(&self) -> Option<Rc<Cell<u64>>> {
+        if let Self::Streamed { moved, .. } = self { Some(Rc::clone(moved)) } else { None }
+    }
+
+    /// Whether it is sent with its length before it.
+    pub(crate) fn has_length(&self) -> bool {
+        matches!(self, Self::Whole(_, None))
     }
 
     /// Whether another attempt could send it.
@@ -67,15 +84,29 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Incoming, limits: &Limit
         return Err(too_large());
     }
     if body.is_end_stream() {
-        return Ok(Sniffed::Whole(Bytes::new()));
+        return Ok(Sniffed::Whole(Bytes::new(), None));
     }
-    if declared.is_some_and(|n| n > limits.sniff_bytes as u64) {
-        return Ok(Sniffed::Streamed { first: Bytes::new(), rest: body, left: limits.max_body_bytes });
+    // A call of gRPC may answer before it has been asked all.
+    if declared.is_some_and(|n| n > limits.sniff_bytes as u64) || grpc::is_call(headers) {
+        return Ok(Sniffed::Streamed {
+            first: Bytes::new(),
+            rest: body,
+            left: limits.max_body_bytes,
+            moved: Rc::default(),
+        });
     }
     let mut first: Option<Bytes> = None;
     let mut more = BytesMut::new();
+    let mut trailers = None;
     while let Some(frame) = next_frame(&mut body, limits.header_timeout).await? {
-        let Ok(data) = frame.into_data() else { continue };
+        let data = match frame.into_data() {
+            Ok(data) => data,
+            Err(mut frame) => {
+                strip_trailers(&mut frame);
+                trailers = frame.into_trailers().ok().filter(|t| !t.is_empty());
+                continue;
+            }
+        };
         match (&first, more.is_empty()) {
             (None, _) => first = Some(data),
             (Some(begin), true) => {
@@ -90,13 +121,18 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Incoming, limits: &Limit
         }
         if size > limits.sniff_bytes {
             let first = if more.is_empty() { first.unwrap_or_default() } else { more.freeze() };
-            return Ok(Sniffed::Streamed { left: limits.max_body_bytes - size as u64, first, rest: body });
+            return Ok(Sniffed::Streamed {
+                left: limits.max_body_bytes - size as u64,
+                first,
+                rest: body,
+                moved: Rc::default(),
+            });
         }
         if body.is_end_stream() {
             break;
         }
     }
-    Ok(Sniffed::Whole(if more.is_empty() { first.unwrap_or_default() } else { more.freeze() }))
+    Ok(Sniffed::Whole(if more.is_empty() { first.unwrap_or_default() } else { more.freeze() }, trailers))
 }
 
 async fn next_frame(body: &mut Incoming, timeout: Duration) -> Result<Option<hyper::body::Frame<Bytes>>, ProxyError> {

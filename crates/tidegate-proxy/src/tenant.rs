@@ -5,6 +5,7 @@
 
 use crate::error::ProxyError;
 use crate::jwt::Verifier;
+use crate::peer::Peer;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use ipnet::IpNet;
@@ -12,8 +13,9 @@ use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use tidegate_config::{Glob, Identify, KeyDigest, Tenants, Unknown};
+use tidegate_config::{CertificateField, Glob, Identify, KeyDigest, Tenants, Unknown};
 use tidegate_core::hash::hash_bytes;
+use tidegate_tls::Names;
 
 /// The name of whoever is not known.
 pub const ANONYMOUS: &str = "anonymous";
@@ -65,7 +67,8 @@ impl Tenant {
 enum Way {
     ApiKey { header: Option<String> },
     Header { name: String, trust: Vec<IpNet> },
-    Jwt(Box<Verifier>),
+    Jwt(Arc<Verifier>),
+    Certificate(CertificateField),
 }
 
 /// How tenants are known.
@@ -80,6 +83,11 @@ pub(crate) struct Directory {
 impl Directory {
     /// The directory of a config; without `tenants` everybody is the same nobody.
     pub(crate) fn new(cfg: Option<&Tenants>) -> Self {
+        Self::after(cfg, None)
+    }
+
+    /// The directory that follows `old`: token verifiers whose settings did not change keep their keys.
+    pub(crate) fn after(cfg: Option<&Tenants>, old: Option<&Self>) -> Self {
         let Some(cfg) = cfg else {
             let anonymous = Arc::new(Tenant::nobody());
             let (named, keys) = (HashMap::new(), HashMap::new());
@@ -100,20 +108,25 @@ impl Directory {
         let way = |i: &Identify| match i {
             Identify::ApiKey { header } => Way::ApiKey { header: header.clone() },
             Identify::Header { name, trust } => Way::Header { name: name.clone(), trust: trust.clone() },
-            Identify::Jwt(jwt) => Way::Jwt(Box::new(Verifier::new(jwt))),
+            Identify::Jwt(jwt) => {
+                let known = old.and_then(|old| old.verifiers().find(|v| v.settings() == jwt));
+                known.inspect(|verifier| verifier.reread());
+                Way::Jwt(known.map_or_else(|| Arc::new(Verifier::new(jwt)), Arc::clone))
+            }
+            Identify::ClientCertificate(field) => Way::Certificate(*field),
         };
         let anonymous = named.get(ANONYMOUS).map_or_else(|| Arc::new(Tenant::unlisted(ANONYMOUS)), Arc::clone);
         Self { ways: cfg.identify.iter().map(way).collect(), unknown: cfg.unknown, named, keys, anonymous }
     }
 
     /// Token verifiers, whose keys are read again now and then.
-    pub(crate) fn verifiers(&self) -> impl Iterator<Item = &Verifier> {
-        self.ways.iter().filter_map(|w| if let Way::Jwt(v) = w { Some(&**v) } else { None })
+    pub(crate) fn verifiers(&self) -> impl Iterator<Item = &Arc<Verifier>> {
+        self.ways.iter().filter_map(|w| if let Way::Jwt(v) = w { Some(v) } else { None })
     }
 
     /// The tenant of a request from `peer`. Takes the credential it used out of the headers: it is ours, not the engine's.
-    pub(crate) fn identify(&self, headers: &mut HeaderMap, peer: IpAddr) -> Result<Arc<Tenant>, ProxyError> {
-        self.remove_untrusted(headers, peer);
+    pub(crate) fn identify(&self, headers: &mut HeaderMap, peer: &Peer) -> Result<Arc<Tenant>, ProxyError> {
+        self.remove_untrusted(headers, peer.address);
         for way in &self.ways {
             match way {
                 Way::ApiKey { header } => {
@@ -138,9 +151,29 @@ impl Directory {
                     remove(headers, None);
                     return self.named(&name);
                 }
+                Way::Certificate(field) => {
+                    let Some(names) = &peer.names else { continue };
+                    return self.certified(names, *field);
+                }
             }
         }
         self.unknown("missing_credentials", "this gateway wants to know who asks: no credential it reads was sent")
+    }
+
+    /// Who showed a certificate with these names.
+    fn certified(&self, names: &Names, field: CertificateField) -> Result<Arc<Tenant>, ProxyError> {
+        let name = match field {
+            CertificateField::CommonName => names.common_name.as_ref(),
+            // One that is a tenant's, or else the first.
+            CertificateField::San => {
+                let known = names.alternative.iter().find(|n| self.named.contains_key(n.as_str()));
+                known.or(names.alternative.first())
+            }
+        };
+        match name {
+            Some(name) => self.named(name),
+            None => self.unknown("unknown_tenant", "the client's certificate names nobody"),
+        }
     }
 
     /// A name that `peer` may not give goes no further: an engine that reads the header, too, would believe it.
@@ -210,22 +243,27 @@ mod tests {
     use super::*;
     use http::HeaderValue;
 
-    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    fn here() -> Peer {
+        Peer::clear(std::net::Ipv4Addr::LOCALHOST.into())
+    }
 
-    fn directory(unknown: Unknown) -> Directory {
-        let acme = tidegate_config::Tenant {
+    fn acme() -> tidegate_config::Tenant {
+        tidegate_config::Tenant {
             name: "acme".to_owned(),
             keys: vec![digest("secret")],
             weight: 3.0,
             priority: None,
             models: vec![Glob::new("llama-*".to_owned())],
             pools: Vec::new(),
-        };
+        }
+    }
+
+    fn directory(unknown: Unknown) -> Directory {
         let identify = vec![
             Identify::ApiKey { header: None },
             Identify::Header { name: "x-tenant".to_owned(), trust: vec!["127.0.0.0/8".parse().unwrap()] },
         ];
-        Directory::new(Some(&Tenants { identify, unknown, named: vec![acme] }))
+        Directory::new(Some(&Tenants { identify, unknown, named: vec![acme()] }))
     }
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -240,28 +278,51 @@ mod tests {
     fn a_key_is_known_by_its_digest_and_goes_no_further() {
         let d = directory(Unknown::Refuse);
         let mut h = headers(&[("authorization", "Bearer secret")]);
-        assert_eq!(name(d.identify(&mut h, HERE)), "acme");
+        assert_eq!(name(d.identify(&mut h, &here())), "acme");
         assert!(h.is_empty(), "the engine does not see it");
-        assert_eq!(name(d.identify(&mut headers(&[("authorization", "Bearer Secret")]), HERE)), "invalid_api_key");
-        assert_eq!(name(d.identify(&mut HeaderMap::new(), HERE)), "missing_credentials");
+        assert_eq!(name(d.identify(&mut headers(&[("authorization", "Bearer Secret")]), &here())), "invalid_api_key");
+        assert_eq!(name(d.identify(&mut HeaderMap::new(), &here())), "missing_credentials");
     }
 
     #[test]
     fn a_header_is_believed_only_from_where_it_is_trusted() {
         let d = directory(Unknown::Refuse);
-        let far: IpAddr = "192.0.2.7".parse().unwrap();
-        assert_eq!(name(d.identify(&mut headers(&[("x-tenant", "acme")]), HERE)), "acme");
-        assert_eq!(name(d.identify(&mut headers(&[("x-tenant", "acme")]), far)), "missing_credentials");
-        assert_eq!(name(d.identify(&mut headers(&[("x-tenant", "other")]), HERE)), "unknown_tenant");
+        let far = Peer::clear("192.0.2.7".parse().unwrap());
+        assert_eq!(name(d.identify(&mut headers(&[("x-tenant", "acme")]), &here())), "acme");
+        assert_eq!(name(d.identify(&mut headers(&[("x-tenant", "acme")]), &far)), "missing_credentials");
+        assert_eq!(name(d.identify(&mut headers(&[("x-tenant", "other")]), &here())), "unknown_tenant");
         let d = directory(Unknown::Accept);
-        assert_eq!(name(d.identify(&mut headers(&[("x-tenant", "other")]), HERE)), "other");
+        assert_eq!(name(d.identify(&mut headers(&[("x-tenant", "other")]), &here())), "other");
         let d = directory(Unknown::Anonymous);
         let mut spoofed = headers(&[("x-tenant", "other")]);
-        assert_eq!(name(d.identify(&mut spoofed, far)), ANONYMOUS);
+        assert_eq!(name(d.identify(&mut spoofed, &far)), ANONYMOUS);
         assert!(spoofed.is_empty(), "an engine that reads it, too, would believe it");
         // Also where a key decides before.
         let mut both = headers(&[("authorization", "Bearer secret"), ("x-tenant", "other")]);
-        assert_eq!((name(d.identify(&mut both, far)).as_str(), both.len()), ("acme", 0));
+        assert_eq!((name(d.identify(&mut both, &far)).as_str(), both.len()), ("acme", 0));
+    }
+
+    #[test]
+    fn a_certificate_names_its_tenant() {
+        let of = |field, unknown| {
+            let named = vec![tidegate_config::Tenant { name: "spiffe://acme/batch".to_owned(), ..acme() }, acme()];
+            Directory::new(Some(&Tenants { identify: vec![Identify::ClientCertificate(field)], unknown, named }))
+        };
+        let shows = |common_name: Option<&str>, alternative: &[&str]| {
+            let alternative = alternative.iter().map(|n| (*n).to_owned()).collect();
+            let names = Names { common_name: common_name.map(str::to_owned), alternative, ..Names::default() };
+            Peer { tls: true, names: Some(names), ..here() }
+        };
+        let asks = |d: &Directory, peer: &Peer| name(d.identify(&mut HeaderMap::new(), peer));
+        let by_name = of(CertificateField::CommonName, Unknown::Refuse);
+        assert_eq!(asks(&by_name, &shows(Some("acme"), &[])), "acme");
+        assert_eq!(asks(&by_name, &shows(Some("other"), &["acme"])), "unknown_tenant");
+        assert_eq!(asks(&by_name, &shows(None, &[])), "unknown_tenant");
+        assert_eq!(asks(&by_name, &here()), "missing_credentials");
+        let by_san = of(CertificateField::San, Unknown::Refuse);
+        assert_eq!(asks(&by_san, &shows(None, &["a.example.org", "spiffe://acme/batch"])), "spiffe://acme/batch");
+        assert_eq!(asks(&by_san, &shows(Some("acme"), &["a.example.org"])), "unknown_tenant");
+        assert_eq!(asks(&of(CertificateField::San, Unknown::Accept), &shows(None, &["new"])), "new");
     }
 
     #[test]

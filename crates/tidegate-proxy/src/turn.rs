@@ -1,6 +1,7 @@
 //! Waiting for a turn in a pool's queue, as a value: dropping it means that the client left, and its place is free at once.
 
-use crate::pool::PoolHandle;
+use crate::endpoint_handle::EndpointHandle;
+use crate::live_pool::{Endpoints, LivePool};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,24 +29,41 @@ impl Turns {
     }
 }
 
+/// A decision, and where the endpoint is that it names: both of one moment, as places are used again.
+pub(crate) struct Placement {
+    pub(crate) decision: Decision,
+    pub(crate) endpoint: Option<Arc<EndpointHandle>>,
+}
+
+impl Placement {
+    /// To be called under the pool's lock.
+    pub(crate) fn of(decision: Decision, endpoints: &Endpoints) -> Self {
+        let endpoint = match &decision {
+            Decision::Send { ticket, .. } => endpoints.get(ticket.endpoint().index()).map(Arc::clone),
+            _ => None,
+        };
+        Self { decision, endpoint }
+    }
+}
+
 /// A place in the queue.
 pub(crate) struct Turn {
-    pool: Arc<PoolHandle>,
+    pool: Arc<LivePool>,
     waiter: Option<Waiter>,
     told: oneshot::Receiver<()>,
 }
 
 impl Turn {
-    pub(crate) fn new(pool: Arc<PoolHandle>, waiter: Waiter, told: oneshot::Receiver<()>) -> Self {
+    pub(crate) fn new(pool: Arc<LivePool>, waiter: Waiter, told: oneshot::Receiver<()>) -> Self {
         Self { pool, waiter: Some(waiter), told }
     }
 
-    /// Waits for the decision. The pool decides in time: it knows the deadline.
-    pub(crate) async fn decision(mut self) -> Decision {
+    /// Waits for the decision, and where its endpoint is. The pool decides in time: it knows the deadline.
+    pub(crate) async fn decision(mut self) -> Placement {
         let _ = (&mut self.told).await;
         match self.waiter.take() {
-            Some(waiter) => self.pool.with(|pool, now| pool.claim(now, waiter)),
-            None => Decision::Shed { why: Shed::QueueTimeout, retry_after: None },
+            Some(waiter) => self.pool.with(|pool, now, endpoints| Placement::of(pool.claim(now, waiter), endpoints)),
+            None => Placement::of(Decision::Shed { why: Shed::QueueTimeout, retry_after: None }, &Vec::new()),
         }
     }
 }
@@ -54,7 +72,7 @@ impl Drop for Turn {
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter.take() {
             self.pool.turns.0.lock().remove(&waiter.id());
-            self.pool.with(|pool, now| pool.leave(now, waiter));
+            self.pool.with(|pool, now, _| pool.leave(now, waiter));
         }
     }
 }

@@ -1,9 +1,13 @@
 //! The body of a request on its way up: buffered and replayable, or streamed with a bound.
 
+use crate::headers::strip_trailers;
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use std::cell::Cell;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 /// A request body.
@@ -12,12 +16,16 @@ pub(crate) enum Upload {
     Empty,
     /// All of it, as sniffed: can be sent again.
     Whole(Option<Bytes>),
+    /// All of it, and what stands behind it: can be sent again.
+    Trailed(Option<Bytes>, Option<HeaderMap>),
     /// What was sniffed, then the rest as it comes: can be sent once.
     Streamed {
         first: Option<Bytes>,
         rest: Incoming,
         /// Bytes the rest may still have.
         left: u64,
+        /// Pieces that were taken.
+        moved: Rc<Cell<u64>>,
     },
 }
 
@@ -47,10 +55,16 @@ impl Body for Upload {
         match &mut *self {
             Self::Empty => Poll::Ready(None),
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
+            Self::Trailed(bytes, trailers) => {
+                let behind = |t: HeaderMap| Frame::trailers(t);
+                Poll::Ready(bytes.take().map(Frame::data).or_else(|| trailers.take().map(behind)).map(Ok))
+            }
             Self::Streamed { first: first @ Some(_), .. } => Poll::Ready(first.take().map(|b| Ok(Frame::data(b)))),
-            Self::Streamed { rest, left, .. } => Pin::new(rest).poll_frame(cx).map(|frame| {
+            Self::Streamed { rest, left, moved, .. } => Pin::new(rest).poll_frame(cx).map(|frame| {
                 frame.map(|frame| {
-                    let frame = frame.map_err(UploadError::Broken)?;
+                    let mut frame = frame.map_err(UploadError::Broken)?;
+                    moved.set(moved.get() + 1);
+                    strip_trailers(&mut frame);
                     let size = frame.data_ref().map_or(0, |d| d.len() as u64);
                     *left = left.checked_sub(size).ok_or(UploadError::TooLarge)?;
                     Ok(frame)
@@ -61,8 +75,8 @@ impl Body for Upload {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Empty | Self::Whole(None) => true,
-            Self::Whole(Some(_)) | Self::Streamed { first: Some(_), .. } => false,
+            Self::Empty | Self::Whole(None) | Self::Trailed(None, None) => true,
+            Self::Whole(Some(_)) | Self::Trailed(..) | Self::Streamed { first: Some(_), .. } => false,
             Self::Streamed { rest, .. } => rest.is_end_stream(),
         }
     }
@@ -71,6 +85,7 @@ impl Body for Upload {
         match self {
             Self::Empty | Self::Whole(None) => SizeHint::with_exact(0),
             Self::Whole(Some(bytes)) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Trailed(..) => SizeHint::default(),
             Self::Streamed { first, rest, .. } => {
                 let first = first.as_ref().map_or(0, |b| b.len() as u64);
                 match rest.size_hint().exact() {

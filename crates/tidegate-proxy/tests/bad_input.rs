@@ -3,7 +3,7 @@
 mod common;
 
 use common::Running;
-use tidegate_testkit::{Client, Scripted};
+use tidegate_testkit::{Client, PATIENCE, Scripted};
 
 const LIMITS: &str = "limits: { header_timeout: 200ms, max_header_bytes: 8KiB, max_headers: 20, sniff_bytes: 4KiB, max_body_bytes: 8KiB }";
 
@@ -150,4 +150,33 @@ async fn connections_are_bounded() {
     let mut third: Client = t.client().await;
     let reply = third.reply().await;
     assert_eq!((reply.status, reply.text().contains("too_many_connections")), (503, true));
+}
+
+#[tokio::test]
+async fn connections_from_one_address_are_bounded_and_their_places_come_back() {
+    let endpoint = Scripted::answering("e", "ok").await;
+    let limits = "limits: { max_connections_per_address: 2 }";
+    let t = Running::with(&[endpoint.url()], "policy: round_robin", limits);
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        let mut client = t.client().await;
+        client.get("/", "").await;
+        assert_eq!(client.reply().await.status, 200);
+        open.push(client);
+    }
+    let mut third: Client = t.client().await;
+    let reply = third.reply().await;
+    assert_eq!((reply.status, reply.text().contains("too_many_connections_from_address")), (429, true));
+    assert_eq!(reply.header("retry-after"), Some("1"));
+    drop(open);
+    let again = async {
+        loop {
+            let mut client = t.client().await;
+            client.get("/", "connection: close\r\n").await;
+            if client.reply().await.status == 200 {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, again).await.expect("a place for one that comes later");
 }

@@ -1,4 +1,4 @@
-//! A small HTTP/1.1 client for one endpoint: GET only, one kept connection, bounded answers.
+//! A small HTTP client for one endpoint (HTTP/1.1, or HTTP/2 where its pool says so): GET only, one kept connection, bounded answers.
 //!
 //! Not the data plane's client: probes share no connection, no pool and no limit with requests, so that they measure the engine and not
 //! the gateway's own queue.
@@ -7,11 +7,12 @@ use crate::dial::Dial;
 use crate::miss::Miss;
 use bytes::Bytes;
 use http::header::{ACCEPT, HOST, USER_AGENT};
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Request, Response, Version};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::sync::Arc;
 use tidegate_config::EndpointUrl;
 use tokio::task::JoinHandle;
@@ -29,8 +30,29 @@ pub(crate) struct Client<D> {
 
 /// An open connection and the task that drives it.
 struct Connection {
-    sender: SendRequest<Empty<Bytes>>,
+    sender: Sender,
     task: JoinHandle<()>,
+}
+
+enum Sender {
+    Http1(SendRequest<Empty<Bytes>>),
+    Http2(http2::SendRequest<Empty<Bytes>>),
+}
+
+impl Sender {
+    async fn ready(&mut self) -> hyper::Result<()> {
+        match self {
+            Self::Http1(sender) => sender.ready().await,
+            Self::Http2(sender) => sender.ready().await,
+        }
+    }
+
+    async fn send(&mut self, request: Request<Empty<Bytes>>) -> hyper::Result<Response<Incoming>> {
+        match self {
+            Self::Http1(sender) => sender.send_request(request).await,
+            Self::Http2(sender) => sender.send_request(request).await,
+        }
+    }
 }
 
 impl Drop for Connection {
@@ -61,14 +83,14 @@ impl<D: Dial> Client<D> {
         if let Some(mut connection) = self.kept.take() {
             // The engine may have closed an idle connection at any moment; that says nothing about its health. A fresh one decides.
             if connection.sender.ready().await.is_ok()
-                && let Ok(response) = connection.sender.send_request(self.request(path)?).await
+                && let Ok(response) = connection.sender.send(self.request(path)?).await
             {
                 self.kept = Some(connection);
                 return Ok(response);
             }
         }
         let mut connection = self.connect().await?;
-        let response = connection.sender.send_request(self.request(path)?).await.map_err(Miss::Http)?;
+        let response = connection.sender.send(self.request(path)?).await.map_err(Miss::Http)?;
         self.kept = Some(connection);
         Ok(response)
     }
@@ -90,8 +112,13 @@ impl<D: Dial> Client<D> {
     }
 
     fn request(&self, path: &str) -> Result<Request<Empty<Bytes>>, Miss> {
-        let request = Request::get(path)
-            .header(HOST, &self.host)
+        // HTTP/2 names scheme and host beside the path.
+        let request = if self.dial.is_http2() {
+            Request::get(format!("{}{path}", self.url)).version(Version::HTTP_2)
+        } else {
+            Request::get(path).header(HOST, &self.host)
+        };
+        let request = request
             .header(USER_AGENT, concat!("tidegate/", env!("CARGO_PKG_VERSION")))
             .header(ACCEPT, "*/*")
             .body(Empty::new());
@@ -101,10 +128,16 @@ impl<D: Dial> Client<D> {
 
     async fn connect(&self) -> Result<Connection, Miss> {
         let io = self.dial.dial(&self.url).await.map_err(Miss::Connect)?;
+        // Errors of the driver come out at the sender, where somebody asks.
+        if self.dial.is_http2() {
+            let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(io)).await;
+            let (sender, driver) = handshake.map_err(Miss::Http)?;
+            let task = tokio::spawn(async move { drop(driver.await) });
+            return Ok(Connection { sender: Sender::Http2(sender), task });
+        }
         let handshake = http1::Builder::new().max_buf_size(LIMIT_HEAD_BYTES).handshake(TokioIo::new(io)).await;
         let (sender, driver) = handshake.map_err(Miss::Http)?;
-        // Its error comes out at the sender, where somebody asks.
         let task = tokio::spawn(async move { drop(driver.await) });
-        Ok(Connection { sender, task })
+        Ok(Connection { sender: Sender::Http1(sender), task })
     }
 }

@@ -18,4 +18,4 @@ mod tests;
 mod watch;
 
 pub use metric::{Follow, Reading, Seen, TellSeen, Unread, follow};
-pub use watch::{Clock, Tell, Watch, watch};
+pub use watch::{Clock, Tell, Watch};

@@ -3,7 +3,7 @@
 mod engine;
 
 use crate::metric::{Seen, TellSeen, follow_through};
-use crate::watch::{Clock, Tell, Watch, watch, watch_through};
+use crate::watch::{Clock, Tell, Watch};
 use engine::{Engine, Reply};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,10 +31,12 @@ struct Told {
 
 impl Told {
     fn start(engine: &Arc<Engine>, lines: &str) -> Self {
-        Self::with(lines, "http://engine:1", |pool, tell, clock| watch_through(engine, pool, tell, clock, 7))
+        Self::with(lines, "http://engine:1", |watch, pool, tell, clock| {
+            watch.start_through(engine, pool, &[EndpointId(0)], tell, clock, 7);
+        })
     }
 
-    fn with(lines: &str, url: &str, start: impl FnOnce(&Pool, &Tell, &Clock) -> Watch) -> Self {
+    fn with(lines: &str, url: &str, start: impl FnOnce(&mut Watch, &Pool, &Tell, &Clock)) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
         let started = Instant::now();
         let tell: Tell = Arc::new(move |event| {
@@ -44,7 +46,8 @@ impl Told {
         let clock: Clock = Arc::new(move || {
             tidegate_core::time::Instant::from_nanos(u64::try_from(started.elapsed().as_nanos()).unwrap())
         });
-        let _watch = start(&pool_at(url, lines), &tell, &clock);
+        let mut _watch = Watch::default();
+        start(&mut _watch, &pool_at(url, lines), &tell, &clock);
         Self { started, receiver, _watch }
     }
 
@@ -267,12 +270,51 @@ async fn stopping_tells_nothing_more_and_closes_the_connections() {
     engine.all_closed().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_reload_stops_what_is_gone_and_asks_nothing_anew_of_what_stays() {
+    let engine = Engine::new(|_| Reply::status(200));
+    let pool = |urls: &[&str], lines: &str| {
+        let endpoints: Vec<String> = urls.iter().map(|u| format!("{{ url: 'http://{u}:1' }}")).collect();
+        let text = format!(
+            "listeners: [{{ address: 127.0.0.1:0 }}]\npools:\n  p:\n    endpoints: [{}]\n    {lines}\n",
+            endpoints.join(", ")
+        );
+        Config::parse(&text, "t.yaml", &|_| None).unwrap().0.pools.remove(0)
+    };
+    let (sender, mut receiver) = mpsc::unbounded_channel();
+    let tell: Tell = Arc::new(move |event| {
+        let _ = sender.send(event);
+    });
+    let clock: Clock = Arc::new(|| tidegate_core::time::Instant::from_nanos(0));
+    let mut watch = Watch::default();
+    let [first, second] = [pool(&["a", "b"], CHECKS), pool(&["b", "c"], CHECKS)];
+    watch.start_through(&engine, &first, &[EndpointId(0), EndpointId(1)], &tell, &clock, 7);
+    let mut asked = || {
+        let mut ids = Vec::new();
+        while let Ok(Event::Checked { endpoint, .. }) = receiver.try_recv() {
+            ids.push(endpoint.0);
+        }
+        ids.sort_unstable();
+        ids
+    };
+    tokio::time::sleep(Duration::from_millis(1)).await; // paused
+    assert_eq!(asked(), [0, 1], "the first of each at once");
+    watch.keep(&second).await;
+    assert_eq!(watch.tasks(), 1, "a is asked no more");
+    watch.start_through(&engine, &second, &[EndpointId(1), EndpointId(2)], &tell, &clock, 8);
+    tokio::time::sleep(Duration::from_millis(1)).await; // paused
+    assert_eq!(asked(), [2], "only the newcomer at once");
+    watch.keep(&pool(&["b", "c"], POLLS)).await;
+    assert_eq!(watch.tasks(), 0, "other settings are other tasks");
+}
+
 #[tokio::test]
 async fn tcp_checks_pass_where_somebody_listens_and_fail_where_nobody_does() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let lines = "health: { tcp: {}, interval: 10ms, jitter: 0 }";
-    let mut told = Told::with(lines, &url, |pool, tell, clock| watch(pool, tell, clock, 7));
+    let mut told =
+        Told::with(lines, &url, |watch, pool, tell, clock| watch.start(pool, &[EndpointId(0)], tell, clock, 7));
     assert!(told.checks(2).await.iter().all(|&(_, passed)| passed));
     drop(listener);
     while told.checks(1).await[0].1 {}
@@ -290,7 +332,8 @@ async fn real_sockets_names_and_keep_alive() {
         }
     });
     let lines = "load: { status: { interval: 10ms, timeout: 10ms } }";
-    let mut told = Told::with(lines, &url, |pool, tell, clock| watch(pool, tell, clock, 7));
+    let mut told =
+        Told::with(lines, &url, |watch, pool, tell, clock| watch.start(pool, &[EndpointId(0)], tell, clock, 7));
     let (mut good, mut missed) = (0, 0);
     while good < 5 {
         if told.polls(1).await[0].1 == Some(0.5) { good += 1 } else { missed += 1 }

@@ -1,4 +1,4 @@
-//! What is counted per pool. Every series exists from the start, at a place computed from two indices: counting is one look-up by
+//! What is counted per pool. Every series exists from the start, at a known place: counting is one look-up by
 //! name and a few atomic adds.
 
 use crate::exposition::Exposition;
@@ -7,9 +7,9 @@ use crate::histogram::{Histogram, TOTAL_BOUNDS_S, TTFT_BOUNDS_S};
 use crate::outcomes::{self, OUTCOMES};
 use crate::record::Record;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate_core::event::Event;
-use tidegate_core::id::EndpointId;
 
 /// Results of checks and polls, in the order of [`Signals`].
 const RESULTS: [(&str, &str); 2] = [("passed", "failed"), ("reported", "missed")];
@@ -18,13 +18,32 @@ const RESULTS: [(&str, &str); 2] = [("passed", "failed"), ("reported", "missed")
 #[derive(Debug)]
 pub(crate) struct PoolCounters {
     name: String,
-    /// Endpoint labels: those of the config, then `none`, then `other`.
-    endpoints: Vec<String>,
+    /// Those of the config, then `none`, then `other`.
+    endpoints: Vec<Arc<EndpointCounters>>,
     places: HashMap<String, usize>,
-    /// By endpoint, then outcome.
-    requests: Box<[AtomicU64]>,
-    /// By endpoint of the config: checks passed and failed, polls reported and missed.
-    signals: Box<[[AtomicU64; 4]]>,
+    totals: Arc<Totals>,
+}
+
+/// Counters of one endpoint.
+#[derive(Debug)]
+struct EndpointCounters {
+    label: String,
+    /// By outcome.
+    requests: [AtomicU64; OUTCOMES.len()],
+    /// Checks passed and failed, polls reported and missed.
+    signals: [AtomicU64; 4],
+}
+
+impl EndpointCounters {
+    fn new(label: &str) -> Arc<Self> {
+        let requests = std::array::from_fn(|_| AtomicU64::new(0));
+        Arc::new(Self { label: label.to_owned(), requests, signals: Default::default() })
+    }
+}
+
+/// What is counted of a pool as a whole.
+#[derive(Debug)]
+struct Totals {
     retries: AtomicU64,
     keyless: AtomicU64,
     degraded_picks: AtomicU64,
@@ -34,18 +53,9 @@ pub(crate) struct PoolCounters {
     total: Histogram,
 }
 
-impl PoolCounters {
-    pub(crate) fn new(name: &str, urls: impl Iterator<Item = String>) -> Self {
-        let mut endpoints: Vec<String> = urls.collect();
-        let places = endpoints.iter().cloned().enumerate().map(|(k, url)| (url, k)).collect();
-        let signals = endpoints.iter().map(|_| Default::default()).collect();
-        endpoints.extend(["none".to_owned(), "other".to_owned()]);
+impl Totals {
+    fn new() -> Self {
         Self {
-            name: name.to_owned(),
-            requests: (0..endpoints.len() * OUTCOMES.len()).map(|_| AtomicU64::new(0)).collect(),
-            endpoints,
-            places,
-            signals,
             retries: AtomicU64::new(0),
             keyless: AtomicU64::new(0),
             degraded_picks: AtomicU64::new(0),
@@ -55,51 +65,69 @@ impl PoolCounters {
             total: Histogram::new(TOTAL_BOUNDS_S),
         }
     }
+}
+
+impl PoolCounters {
+    /// Counters of the pool `name`; those of `old`, the same pool before a reload, count on.
+    pub(crate) fn new(name: &str, urls: impl Iterator<Item = String>, old: Option<&Self>) -> Self {
+        let labels = urls.chain(["none".to_owned(), "other".to_owned()]);
+        let known = |label: &str| old?.endpoints.iter().find(|e| e.label == label).map(Arc::clone);
+        let endpoints: Vec<_> = labels.map(|l| known(&l).unwrap_or_else(|| EndpointCounters::new(&l))).collect();
+        let places = endpoints.iter().enumerate().map(|(k, e)| (e.label.clone(), k)).collect();
+        let totals = old.map_or_else(|| Arc::new(Totals::new()), |old| Arc::clone(&old.totals));
+        Self { name: name.to_owned(), endpoints, places, totals }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
 
     pub(crate) fn on_record(&self, record: &Record) {
         let configured = self.endpoints.len() - 2;
         let unlisted = if record.endpoint.is_empty() { configured } else { configured + 1 };
         let endpoint = self.places.get(&*record.endpoint).copied().unwrap_or(unlisted);
         let outcome = outcomes::place(record.outcome, record.status);
-        self.requests[endpoint * OUTCOMES.len() + outcome].fetch_add(1, Relaxed);
+        self.endpoints[endpoint].requests[outcome].fetch_add(1, Relaxed);
+        let totals = &self.totals;
         let retries = record.attempts.saturating_sub(1);
         if retries > 0 {
-            self.retries.fetch_add(u64::from(retries), Relaxed);
+            totals.retries.fetch_add(u64::from(retries), Relaxed);
         }
         if record.reason.ends_with(";no_key") {
-            self.keyless.fetch_add(1, Relaxed);
+            totals.keyless.fetch_add(1, Relaxed);
         } else if record.reason.ends_with(";degraded") {
-            self.degraded_picks.fetch_add(1, Relaxed);
+            totals.degraded_picks.fetch_add(1, Relaxed);
         }
         if record.output_events > 0 {
-            self.stream_events.fetch_add(record.output_events, Relaxed);
+            totals.stream_events.fetch_add(record.output_events, Relaxed);
         }
-        self.response_bytes.fetch_add(record.bytes_out, Relaxed);
+        totals.response_bytes.fetch_add(record.bytes_out, Relaxed);
         if record.ttft_s > 0.0 {
-            self.ttft.observe(record.ttft_s);
+            totals.ttft.observe(record.ttft_s);
         }
-        self.total.observe(record.total_s);
+        totals.total.observe(record.total_s);
     }
 
-    pub(crate) fn on_signal(&self, event: &Event) {
-        let (id, place) = match *event {
-            Event::Checked { endpoint, passed } => (endpoint, usize::from(!passed)),
-            Event::LoadReported { endpoint, .. } => (endpoint, 2),
-            Event::LoadMissed(endpoint) => (endpoint, 3),
+    pub(crate) fn on_signal(&self, endpoint: &str, event: &Event) {
+        let place = match *event {
+            Event::Checked { passed, .. } => usize::from(!passed),
+            Event::LoadReported { .. } => 2,
+            Event::LoadMissed(_) => 3,
             _ => return,
         };
-        if let Some(counts) = self.signals.get(EndpointId::index(id)) {
-            counts[place].fetch_add(1, Relaxed);
+        let configured = self.endpoints.len() - 2;
+        if let Some(&at) = self.places.get(endpoint).filter(|&&at| at < configured) {
+            self.endpoints[at].signals[place].fetch_add(1, Relaxed);
         }
     }
 
     fn render_requests(&self, page: &mut Exposition) {
-        for (endpoint, counts) in self.endpoints.iter().zip(self.requests.chunks(OUTCOMES.len())) {
-            for (outcome, count) in OUTCOMES.iter().zip(counts) {
+        for endpoint in &self.endpoints {
+            for (outcome, count) in OUTCOMES.iter().zip(&endpoint.requests) {
                 // Nearly all of the pairs never happen; a page of zeros would be a hundred times as long.
                 let count = count.load(Relaxed);
                 if count > 0 {
-                    page.count(&family::REQUESTS, &[&self.name, endpoint, outcome], count);
+                    page.count(&family::REQUESTS, &[&self.name, &endpoint.label, outcome], count);
                 }
             }
         }
@@ -107,12 +135,13 @@ impl PoolCounters {
 
     fn render_signals(&self, page: &mut Exposition, family: &crate::Family, kind: usize) {
         let (good, bad) = RESULTS[kind];
-        for (endpoint, counts) in self.endpoints.iter().zip(&self.signals) {
+        for endpoint in &self.endpoints {
+            let counts = &endpoint.signals;
             let [ok, not] = [&counts[2 * kind], &counts[2 * kind + 1]].map(|c| c.load(Relaxed));
             // Pools without such a signal have no series.
             if ok + not > 0 {
-                page.count(family, &[&self.name, endpoint, good], ok);
-                page.count(family, &[&self.name, endpoint, bad], not);
+                page.count(family, &[&self.name, &endpoint.label, good], ok);
+                page.count(family, &[&self.name, &endpoint.label, bad], not);
             }
         }
     }
@@ -123,19 +152,19 @@ pub(crate) fn render(pools: &[PoolCounters], page: &mut Exposition) {
     page.family(&family::REQUESTS);
     pools.iter().for_each(|p| p.render_requests(page));
     for (family, read) in [
-        (family::RETRIES, (|p| &p.retries) as fn(&PoolCounters) -> &AtomicU64),
-        (family::KEYLESS, |p| &p.keyless),
-        (family::DEGRADED_PICKS, |p| &p.degraded_picks),
-        (family::STREAM_EVENTS, |p| &p.stream_events),
-        (family::RESPONSE_BYTES, |p| &p.response_bytes),
+        (family::RETRIES, (|t| &t.retries) as fn(&Totals) -> &AtomicU64),
+        (family::KEYLESS, |t| &t.keyless),
+        (family::DEGRADED_PICKS, |t| &t.degraded_picks),
+        (family::STREAM_EVENTS, |t| &t.stream_events),
+        (family::RESPONSE_BYTES, |t| &t.response_bytes),
     ] {
         page.family(&family);
-        pools.iter().for_each(|p| page.count(&family, &[&p.name], read(p).load(Relaxed)));
+        pools.iter().for_each(|p| page.count(&family, &[&p.name], read(&p.totals).load(Relaxed)));
     }
     page.family(&family::TTFT);
-    pools.iter().for_each(|p| page.histogram(&family::TTFT, &[&p.name], &p.ttft));
+    pools.iter().for_each(|p| page.histogram(&family::TTFT, &[&p.name], &p.totals.ttft));
     page.family(&family::TOTAL);
-    pools.iter().for_each(|p| page.histogram(&family::TOTAL, &[&p.name], &p.total));
+    pools.iter().for_each(|p| page.histogram(&family::TOTAL, &[&p.name], &p.totals.total));
     for (kind, family) in [family::CHECKS, family::POLLS].into_iter().enumerate() {
         page.family(&family);
         pools.iter().for_each(|p| p.render_signals(page, &family, kind));

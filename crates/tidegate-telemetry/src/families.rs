@@ -119,6 +119,12 @@ families! {
         "Mean of the last 20 response times, failures as penalties of at least 5 s; absent before the first.";
     DISPATCHED: Counter "tidegate_endpoint_dispatched_total", "requests", ENDPOINT,
         "Requests sent to the endpoint, retries and trials included.";
+    RELOADS: Counter "tidegate_config_reloads_total", "reloads", &["result"],
+        "Reloads of the config, applied or rejected.";
+    GENERATION: Gauge "tidegate_config_generation", "generations", &[],
+        "Generation of the config in force: 1 at the start, one more with each that was applied.";
+    REJECTED: Gauge "tidegate_config_rejected", "0 or 1", &[],
+        "Whether the last reload was rejected, so that the config in force is not what the file says.";
     BUILD: Gauge "tidegate_build_info", "1", &["version"],
         "The version that runs.";
 }

@@ -1,7 +1,7 @@
 //! The words that may stand in the `outcome` label: a closed list, so that no client can make series.
 
 /// Words a record's `outcome` may be counted as; the last two are for what is not listed.
-pub(crate) const OUTCOMES: [&str; 49] = [
+pub(crate) const OUTCOMES: [&str; 50] = [
     "success",
     "client_error",
     "cancelled",
@@ -48,6 +48,7 @@ pub(crate) const OUTCOMES: [&str; 49] = [
     "pool_not_allowed",
     "model_not_allowed",
     "request_timeout",
+    "gateway_stopping",
     "body_too_large",
     BAD_REQUEST,
     "other",

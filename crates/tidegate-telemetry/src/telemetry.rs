@@ -6,8 +6,10 @@ use crate::families::family;
 use crate::recent::{Kept, RECENT_RECORDS, Recent};
 use crate::record::{Record, Sink};
 use crate::tenants::TenantCounters;
+use arc_swap::ArcSwap;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use tidegate_config::Config;
 use tidegate_core::event::Event;
 
@@ -17,38 +19,93 @@ use tidegate_core::event::Event;
 /// event only where level `debug` is on for the target `request`.
 #[derive(Debug)]
 pub struct Telemetry {
+    series: ArcSwap<Series>,
+    recent: Recent,
+    reloads: [AtomicU64; RELOADS.len()],
+    /// Generation of the config in force.
+    generation: AtomicU64,
+    /// Whether the last reload was rejected.
+    rejected: AtomicBool,
+}
+
+/// Results of a reload, in the order of `Telemetry::reloads`.
+const RELOADS: [&str; 2] = ["applied", "rejected"];
+
+/// What one config names.
+#[derive(Debug)]
+struct Series {
     /// The pools of the config, then `none`, then `other`.
     pools: Vec<PoolCounters>,
     places: HashMap<String, usize>,
-    recent: Recent,
     tenants: TenantCounters,
     /// Rules of the config, and their changes.
-    rules: Vec<(String, AtomicU64)>,
+    rules: Vec<(String, Arc<AtomicU64>)>,
+}
+
+impl Series {
+    /// Every series the config can need; those that `old` has count on.
+    fn new(config: &Config, old: Option<&Self>) -> Self {
+        let urls = |p: &tidegate_config::Pool| p.endpoints.iter().map(|e| e.url.to_string()).collect::<Vec<_>>();
+        let known = |name: &str| old?.pools.iter().find(|p| p.name() == name);
+        let counters = |name: &str, urls: Vec<String>| PoolCounters::new(name, urls.into_iter(), known(name));
+        let mut pools: Vec<_> = config.pools.iter().map(|p| counters(&p.name, urls(p))).collect();
+        let places = config.pools.iter().enumerate().map(|(k, p)| (p.name.clone(), k)).collect();
+        pools.extend(["none", "other"].map(|name| counters(name, Vec::new())));
+        let tenants = TenantCounters::new(config.tenants.as_ref(), old.map(|old| &old.tenants));
+        let changes = |name: &str| Some(Arc::clone(&old?.rules.iter().find(|(n, _)| n == name)?.1));
+        let rule = |r: &tidegate_config::Rule| (r.name().to_owned(), changes(r.name()).unwrap_or_default());
+        Self { pools, places, tenants, rules: config.rules.iter().map(rule).collect() }
+    }
+
+    fn counters(&self, pool: &str) -> &PoolCounters {
+        let configured = self.pools.len() - 2;
+        let unlisted = if pool.is_empty() { configured } else { configured + 1 };
+        &self.pools[self.places.get(pool).copied().unwrap_or(unlisted)]
+    }
 }
 
 impl Telemetry {
     /// Makes every series the config can need.
     pub fn new(config: &Config) -> Self {
-        let urls = |p: &tidegate_config::Pool| p.endpoints.iter().map(|e| e.url.to_string()).collect::<Vec<_>>();
-        let mut pools: Vec<_> = config.pools.iter().map(|p| PoolCounters::new(&p.name, urls(p).into_iter())).collect();
-        let places = config.pools.iter().enumerate().map(|(k, p)| (p.name.clone(), k)).collect();
-        pools.extend(["none", "other"].map(|name| PoolCounters::new(name, std::iter::empty())));
-        let tenants = TenantCounters::new(config.tenants.as_ref());
-        let rules = config.rules.iter().map(|r| (r.name().to_owned(), AtomicU64::new(0))).collect();
-        Self { pools, places, recent: Recent::new(RECENT_RECORDS), tenants, rules }
+        Self {
+            series: ArcSwap::from_pointee(Series::new(config, None)),
+            recent: Recent::new(RECENT_RECORDS),
+            reloads: Default::default(),
+            generation: AtomicU64::new(1),
+            rejected: AtomicBool::new(false),
+        }
     }
 
-    /// Counts what a check or a poll of the config's `pool`-th pool told; other events are not counted.
-    pub fn on_signal(&self, pool: usize, event: &Event) {
-        // The last two are no pools of the config.
-        if let Some(counters) = self.pools[..self.pools.len() - 2].get(pool) {
-            counters.on_signal(event);
+    /// Makes the series of another config. What both name counts on; what is gone disappears, and late records of it count as `other`.
+    pub fn configure(&self, config: &Config) {
+        let series = Series::new(config, Some(&self.series.load()));
+        self.series.store(Arc::new(series));
+    }
+
+    /// A config came in force, as this generation.
+    pub fn on_applied(&self, generation: u64) {
+        self.reloads[0].fetch_add(1, Relaxed);
+        self.generation.store(generation, Relaxed);
+        self.rejected.store(false, Relaxed);
+    }
+
+    /// A config was rejected.
+    pub fn on_rejected(&self) {
+        self.reloads[1].fetch_add(1, Relaxed);
+        self.rejected.store(true, Relaxed);
+    }
+
+    /// Counts what a check or a poll of an endpoint told; other events, and endpoints that the config does not name, are not counted.
+    pub fn on_signal(&self, pool: &str, endpoint: &str, event: &Event) {
+        let series = self.series.load();
+        if let Some(&place) = series.places.get(pool) {
+            series.pools[place].on_signal(endpoint, event);
         }
     }
 
     /// Counts a change by the config's `rule`-th rule.
     pub fn on_rule_change(&self, rule: usize) {
-        if let Some((_, changes)) = self.rules.get(rule) {
+        if let Some((_, changes)) = self.series.load().rules.get(rule) {
             changes.fetch_add(1, Relaxed);
         }
     }
@@ -63,25 +120,29 @@ impl Telemetry {
         self.recent.find(request_id)
     }
 
-    /// Writes the families that records and signals make.
+    /// Writes the families that records, signals and reloads make.
     pub fn render(&self, page: &mut Exposition) {
-        counters::render(&self.pools, page);
-        self.tenants.render(page);
+        let series = self.series.load();
+        counters::render(&series.pools, page);
+        series.tenants.render(page);
         page.family(&family::RULE_CHANGES);
-        self.rules.iter().for_each(|(name, n)| page.count(&family::RULE_CHANGES, &[name], n.load(Relaxed)));
-    }
-
-    fn counters(&self, pool: &str) -> &PoolCounters {
-        let configured = self.pools.len() - 2;
-        let unlisted = if pool.is_empty() { configured } else { configured + 1 };
-        &self.pools[self.places.get(pool).copied().unwrap_or(unlisted)]
+        series.rules.iter().for_each(|(name, n)| page.count(&family::RULE_CHANGES, &[name], n.load(Relaxed)));
+        page.family(&family::RELOADS);
+        for (result, n) in RELOADS.iter().zip(&self.reloads) {
+            page.count(&family::RELOADS, &[result], n.load(Relaxed));
+        }
+        page.family(&family::GENERATION);
+        page.sample(&family::GENERATION, &[], self.generation.load(Relaxed) as f64);
+        page.family(&family::REJECTED);
+        page.sample(&family::REJECTED, &[], f64::from(self.rejected.load(Relaxed)));
     }
 }
 
 impl Sink for Telemetry {
     fn on_record(&self, record: &Record) {
-        self.counters(&record.pool).on_record(record);
-        self.tenants.on_record(record);
+        let series = self.series.load();
+        series.counters(&record.pool).on_record(record);
+        series.tenants.on_record(record);
         self.recent.push(record);
         log(record);
     }
@@ -182,12 +243,42 @@ mod tests {
     }
 
     #[test]
+    fn what_a_reload_keeps_counts_on_and_what_it_takes_away_disappears() {
+        let t = telemetry();
+        t.on_record(&record("a"));
+        let text = "listeners: [{ address: 127.0.0.1:0 }]
+pools: { chat: { endpoints: [{ url: http://127.0.0.1:8001 }, { url: http://127.0.0.1:8002 }] } }";
+        t.configure(&Config::parse(text, "t.yaml", &|_| None).unwrap().0);
+        t.on_applied(2);
+        t.on_rejected();
+        t.on_record(&record("b"));
+        let before = page(&t);
+        has(&before, r#"tidegate_requests_total{pool="chat",endpoint="http://127.0.0.1:8001",outcome="success"} 2"#);
+        has(&before, r#"tidegate_request_seconds_count{pool="chat"} 2"#);
+        has(&before, r#"tidegate_config_reloads_total{result="applied"} 1"#);
+        has(&before, r#"tidegate_config_reloads_total{result="rejected"} 1"#);
+        has(&before, "tidegate_config_generation 2");
+        has(&before, "tidegate_config_rejected 1");
+        t.configure(
+            &Config::parse(&text.replace("{ url: http://127.0.0.1:8001 }, ", ""), "t.yaml", &|_| None).unwrap().0,
+        );
+        t.on_applied(3);
+        t.on_record(&record("c"));
+        let after = page(&t);
+        assert!(!after.contains("127.0.0.1:8001"), "{after}");
+        has(&after, r#"tidegate_requests_total{pool="chat",endpoint="other",outcome="success"} 1"#);
+        has(&after, r#"tidegate_request_seconds_count{pool="chat"} 3"#);
+        has(&after, "tidegate_config_rejected 0");
+    }
+
+    #[test]
     fn checks_and_polls_are_counted() {
         let t = telemetry();
-        t.on_signal(0, &Event::Checked { endpoint: EndpointId(0), passed: true });
-        t.on_signal(0, &Event::LoadMissed(EndpointId(0)));
-        t.on_signal(0, &Event::LoadMissed(EndpointId(9)));
-        t.on_signal(9, &Event::LoadMissed(EndpointId(0)));
+        let url = "http://127.0.0.1:8001";
+        t.on_signal("chat", url, &Event::Checked { endpoint: EndpointId(0), passed: true });
+        t.on_signal("chat", url, &Event::LoadMissed(EndpointId(0)));
+        t.on_signal("chat", "other", &Event::LoadMissed(EndpointId(9)));
+        t.on_signal("news", url, &Event::LoadMissed(EndpointId(0)));
         let page = page(&t);
         let series = |result| format!("{{pool=\"chat\",endpoint=\"http://127.0.0.1:8001\",result=\"{result}\"}}");
         has(&page, &format!("tidegate_health_checks_total{} 1", series("passed")));

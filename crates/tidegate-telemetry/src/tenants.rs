@@ -4,6 +4,7 @@ use crate::exposition::Exposition;
 use crate::families::family;
 use crate::record::Record;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate_config::Tenants;
 
@@ -22,11 +23,12 @@ struct Counts {
 pub(crate) struct TenantCounters {
     names: Vec<String>,
     places: HashMap<String, usize>,
-    counts: Vec<Counts>,
+    counts: Vec<Arc<Counts>>,
 }
 
 impl TenantCounters {
-    pub(crate) fn new(tenants: Option<&Tenants>) -> Self {
+    /// Counters of the tenants of a config; those that `old` has count on.
+    pub(crate) fn new(tenants: Option<&Tenants>, old: Option<&Self>) -> Self {
         let Some(tenants) = tenants else { return Self::default() };
         let mut names: Vec<String> = tenants.named.iter().map(|t| t.name.clone()).collect();
         if !names.iter().any(|n| n == "anonymous") {
@@ -34,7 +36,8 @@ impl TenantCounters {
         }
         names.push("other".to_owned());
         let places = names.iter().cloned().enumerate().map(|(k, name)| (name, k)).collect();
-        Self { counts: names.iter().map(|_| Counts::default()).collect(), names, places }
+        let known = |name: &String| old.and_then(|old| Some(Arc::clone(&old.counts[*old.places.get(name)?])));
+        Self { counts: names.iter().map(|name| known(name).unwrap_or_default()).collect(), names, places }
     }
 
     pub(crate) fn on_record(&self, record: &Record) {
@@ -80,7 +83,7 @@ mod tests {
 tenants: { identify: [{ header: { name: x-tenant, trust: [127.0.0.1] } }], unknown: accept, named: { acme: {} } }
 pools: { p: { endpoints: [{ url: http://127.0.0.1:8001 }] } }";
         let (config, _) = Config::parse(text, "t.yaml", &|_| None).unwrap();
-        let counters = TenantCounters::new(config.tenants.as_ref());
+        let counters = TenantCounters::new(config.tenants.as_ref(), None);
         for (tenant, status) in [("acme", 200), ("acme", 429), ("made-up-1", 200), ("made-up-2", 503)] {
             let record = Record { tenant: tenant.into(), status, prompt_tokens: 5, ..Record::default() };
             counters.on_record(&record);

@@ -31,3 +31,24 @@ pub async fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     };
     tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"));
 }
+
+/// [`eventually`] for a test without a runtime, with more patience: `time` on top.
+#[allow(clippy::disallowed_methods, reason = "patience is a time")]
+pub fn wait_until(what: &str, time: Duration, mut done: impl FnMut() -> bool) {
+    let began = std::time::Instant::now();
+    while !done() {
+        assert!(began.elapsed() < PATIENCE + time, "not within {:?}: {what}", PATIENCE + time);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Time that a part of a test takes by nature: an engine between two tokens, a client between two requests. Nothing may depend on it.
+pub async fn takes(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+/// [`takes`] for a test without a runtime.
+#[allow(clippy::disallowed_methods, reason = "a test has its thread for itself")]
+pub fn lasts(time: Duration) {
+    std::thread::sleep(time);
+}

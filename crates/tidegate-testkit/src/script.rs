@@ -123,8 +123,8 @@ impl Conversation {
             asked.body = self.buffer.drain(..n).collect();
         } else if asked.header("transfer-encoding").is_some() {
             let end = loop {
-                if let Some(at) = self.buffer.windows(5).position(|w| w == b"0\r\n\r\n") {
-                    break at + 5;
+                if let Some(end) = end_of_chunks(&self.buffer) {
+                    break end;
                 }
                 if !self.fill().await {
                     return None;
@@ -137,6 +137,15 @@ impl Conversation {
 
     async fn fill(&mut self) -> bool {
         self.socket.read_buf(&mut self.buffer).await.is_ok_and(|n| n > 0)
+    }
+
+    /// Reads what comes next, as it comes, into `heard`; false when the gateway has no more to say.
+    pub async fn hear(&mut self, heard: &mut Vec<u8>) -> bool {
+        if self.buffer.is_empty() && !self.fill().await {
+            return false;
+        }
+        heard.append(&mut self.buffer);
+        true
     }
 
     /// Sends bytes as they are; a gateway that has gone is no error.
@@ -157,4 +166,12 @@ impl Conversation {
         let gone = async { while self.fill().await {} };
         timeout(PATIENCE, gone).await.expect("the gateway closes the connection");
     }
+}
+
+/// Where a chunked body ends, trailers included.
+fn end_of_chunks(buffer: &[u8]) -> Option<usize> {
+    let find =
+        |from: usize, what: &[u8]| buffer[from..].windows(what.len()).position(|w| w == what).map(|at| from + at);
+    let last = if buffer.starts_with(b"0\r\n") { 0 } else { find(0, b"\r\n0\r\n")? + 2 };
+    Some(find(last + 1, b"\r\n\r\n")? + 4)
 }

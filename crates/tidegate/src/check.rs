@@ -29,9 +29,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (config, problems) = match Config::load(&args.config) {
         Ok((config, mut problems)) => {
-            let faulty = crate::rules::problems(&config, &args.config);
-            let config = faulty.is_empty().then_some(config);
-            problems.extend(faulty);
+            let mut found = crate::rules::problems(&config, &args.config);
+            found.extend(tidegate_tls::problems(&config, &args.config));
+            let config = (!found.iter().any(Problem::is_error)).then_some(config);
+            problems.extend(found);
             (config, problems)
         }
         Err(problems) => (None, problems),

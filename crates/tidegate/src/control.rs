@@ -2,51 +2,92 @@
 //!
 //! Signals and admin run on the caller's runtime, the data plane on threads of its own: a saturated data plane cannot starve its probes.
 
-use std::net::SocketAddr;
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
 
 use crate::rules::Running;
-use tidegate_admin::{Action, Admin};
-use tidegate_config::Config;
+use tidegate_admin::{Action, Admin, ConfigBook, Subject};
+use tidegate_config::{Config, Shutdown};
 use tidegate_core::event::Event;
-use tidegate_proxy::Gateway;
-use tidegate_signals::{Watch, watch};
+use tidegate_proxy::{Gateway, Governor, Inherited, LateUse, PoolHandle, Saved, StartError};
+use tidegate_signals::{Tell, Watch};
 use tidegate_telemetry::Telemetry;
+use tokio::sync::mpsc;
+
+/// Uses that may lie untold to the process that took over; beyond them it is told no more.
+const MAX_TOLD: usize = 1 << 16;
+
+/// What another process needs to go on from here.
+#[derive(Debug)]
+pub(crate) struct Offered {
+    /// Whether it is the admin API's, its address in the config, and the socket.
+    pub(crate) sockets: Vec<(bool, SocketAddr, TcpListener)>,
+    pub(crate) saved: Saved,
+    /// The system's monotonic clock when it was saved.
+    pub(crate) monotonic_ns: u64,
+}
 
 /// A running gateway with everything around it.
 pub(crate) struct Control {
     gateway: Gateway,
+    telemetry: Arc<Telemetry>,
     admin: Option<Admin>,
-    watches: Vec<Watch>,
-    rules: Option<Running>,
+    /// By pool.
+    watches: HashMap<String, Watch>,
+    rules: Running,
     ready: Arc<AtomicBool>,
 }
 
 impl Control {
-    /// Starts all parts of `config`; `actions` are added to the admin API.
+    /// Starts all parts of `config`; `actions` are added to the admin API, and `book` answers there for the config.
     ///
     /// # Errors
     /// If an address cannot be listened on.
-    pub(crate) async fn start(config: &Config, actions: Vec<Action>) -> anyhow::Result<Self> {
+    pub(crate) fn start(
+        config: &Config,
+        actions: Vec<Action>,
+        book: Option<Arc<dyn ConfigBook>>,
+    ) -> anyhow::Result<Self> {
+        Self::start_from(config, actions, book, (Inherited::default(), None))
+    }
+
+    /// [`Control::start`] from what was handed over: sockets, the one of the admin API, and what was known.
+    ///
+    /// # Errors
+    /// If an address cannot be listened on.
+    pub(crate) fn start_from(
+        config: &Config,
+        actions: Vec<Action>,
+        book: Option<Arc<dyn ConfigBook>>,
+        (inherited, admin_socket): (Inherited, Option<TcpListener>),
+    ) -> anyhow::Result<Self> {
+        // Before requests are accepted: whoever fails from then on takes some with it.
+        let admin_socket = config.admin.as_ref().map(|settings| admin_socket_of(settings, admin_socket)).transpose()?;
         let telemetry = Arc::new(Telemetry::new(config));
-        let gateway = Gateway::start(config, Arc::clone(&telemetry) as _)?;
+        let gateway = Gateway::start_from(config, Arc::clone(&telemetry) as _, inherited)?;
         let ready = Arc::new(AtomicBool::new(true));
-        let watches = watch_all(config, &gateway, &telemetry);
         let rules = Running::start(config, &gateway, &telemetry);
         let is_ready = Arc::clone(&ready);
-        let admin = match &config.admin {
-            Some(settings) => {
-                let pools = gateway.pools().to_vec();
-                let governor = Some(Arc::clone(gateway.governor()));
-                let book = rules.as_ref().map(Running::book);
-                let ready: tidegate_admin::Ready = Arc::new(move || is_ready.load(Relaxed));
-                Some(Admin::start(settings, pools, governor, telemetry, book, ready, actions).await?)
+        let admin = match config.admin.as_ref().zip(admin_socket) {
+            Some((settings, socket)) => {
+                let subject = Subject {
+                    current: gateway.current().clone(),
+                    governor: Some(Arc::clone(gateway.governor())),
+                    telemetry: Arc::clone(&telemetry),
+                    rules: Some(rules.book()),
+                    config: book,
+                    ready: Arc::new(move || is_ready.load(Relaxed)),
+                    actions,
+                };
+                Some(Admin::start_on(socket, settings, subject)?)
             }
             None => None,
         };
-        Ok(Self { gateway, admin, watches, rules, ready })
+        let mut control = Self { gateway, telemetry, admin, watches: HashMap::new(), rules, ready };
+        control.watch_all(config);
+        Ok(control)
     }
 
     /// Where requests come in.
@@ -59,14 +100,97 @@ impl Control {
         self.admin.as_ref().map(Admin::address)
     }
 
-    /// Stops taking requests, lets open ones end for at most `drain`, then stops everything. True if all ended in time.
-    pub(crate) async fn stop(self, drain: Duration) -> bool {
-        self.ready.store(false, Relaxed);
-        let all_ended = self.gateway.stop(drain).await;
-        if let Some(rules) = self.rules {
-            rules.stop().await;
+    /// What is counted.
+    pub(crate) fn telemetry(&self) -> &Telemetry {
+        &self.telemetry
+    }
+
+    /// The limits of the process.
+    pub(crate) fn governor(&self) -> &Arc<Governor> {
+        self.gateway.governor()
+    }
+
+    /// Everything another process needs to go on from here, and what this one uses from now on. It goes on serving.
+    ///
+    /// # Errors
+    /// If a socket cannot be duplicated.
+    pub(crate) fn offer(&self) -> std::io::Result<(Offered, mpsc::Receiver<LateUse>)> {
+        let mut sockets = Vec::new();
+        for (address, socket) in self.gateway.sockets() {
+            sockets.push((false, *address, socket.try_clone()?));
         }
-        for watch in self.watches {
+        if let Some(admin) = &self.admin {
+            sockets.push((true, admin.address(), admin.socket().try_clone()?));
+        }
+        let (heir, told) = mpsc::channel(MAX_TOLD);
+        let saved = self.gateway.save(heir);
+        Ok((Offered { sockets, saved, monotonic_ns: crate::takeover::monotonic_ns() }, told))
+    }
+
+    /// The other process came to nothing.
+    pub(crate) fn keep(&self) {
+        self.gateway.keep();
+    }
+
+    /// Lets go of the admin API: another process answers there.
+    pub(crate) async fn leave_admin(&mut self) {
+        if let Some(admin) = self.admin.take() {
+            admin.stop().await;
+        }
+    }
+
+    /// Puts another config in force and answers with its generation.
+    ///
+    /// # Errors
+    /// If the journal of a new pool cannot be written or certificates cannot be used: then nothing has changed.
+    pub(crate) async fn reload(&mut self, config: &Config) -> Result<u64, StartError> {
+        let prepared = self.gateway.prepare(config)?;
+        // Whoever speaks of endpoints and targets by their places is silent while these move.
+        self.rules.stop().await;
+        for (name, watch) in std::mem::take(&mut self.watches) {
+            self.keep_watch(config, name, watch).await;
+        }
+        self.telemetry.configure(config);
+        let generation = self.gateway.put_in_force(prepared);
+        self.watch_all(config);
+        self.rules.resume(config);
+        if let (Some(admin), Some(settings)) = (&self.admin, &config.admin) {
+            admin.set_token(settings.token.clone());
+        }
+        self.telemetry.on_applied(generation);
+        Ok(generation)
+    }
+
+    async fn keep_watch(&mut self, config: &Config, name: String, mut watch: Watch) {
+        match config.pool(&name) {
+            Some(settings) => {
+                watch.keep(settings).await;
+                self.watches.insert(name, watch);
+            }
+            None => watch.stop().await,
+        }
+    }
+
+    /// Starts the checks and polls that `config`, which is in force, asks for and that do not run.
+    fn watch_all(&mut self, config: &Config) {
+        let clock = self.gateway.clock();
+        let clock: tidegate_signals::Clock = Arc::new(move || clock.now());
+        let pools = self.gateway.pools();
+        for (place, (settings, pool)) in config.pools.iter().zip(&pools).enumerate() {
+            let watch = self.watches.entry(settings.name.clone()).or_default();
+            let seed = u64::from(std::process::id()) + place as u64;
+            watch.start(settings, pool.ids(), &tell(pool, &self.telemetry), &clock, seed);
+        }
+    }
+
+    /// Says that it is not ready, waits for load balancers to notice, stops taking requests, lets open ones end, then stops everything. True if
+    /// all ended in time.
+    pub(crate) async fn stop(mut self, shutdown: &Shutdown) -> bool {
+        self.ready.store(false, Relaxed);
+        tokio::time::sleep(shutdown.delay).await;
+        let all_ended = self.gateway.drain(shutdown).await;
+        self.rules.stop().await;
+        for watch in self.watches.into_values() {
             watch.stop().await;
         }
         if let Some(admin) = self.admin {
@@ -76,16 +200,30 @@ impl Control {
     }
 }
 
-fn watch_all(config: &Config, gateway: &Gateway, telemetry: &Arc<Telemetry>) -> Vec<Watch> {
-    let clock = gateway.clock();
-    let clock: tidegate_signals::Clock = Arc::new(move || clock.now());
-    let start = |(index, (settings, pool)): (usize, (&tidegate_config::Pool, &Arc<tidegate_proxy::PoolHandle>))| {
-        let (pool, telemetry) = (Arc::clone(pool), Arc::clone(telemetry));
-        let tell: tidegate_signals::Tell = Arc::new(move |event: Event| {
-            telemetry.on_signal(index, &event);
-            pool.on_event(event);
+/// The socket that was handed over, if it is for that address; else one of its own.
+fn admin_socket_of(
+    settings: &tidegate_config::Admin,
+    handed: Option<TcpListener>,
+) -> Result<TcpListener, tidegate_admin::StartError> {
+    let fits = |s: &TcpListener| settings.address.port() == 0 || s.local_addr().is_ok_and(|a| a == settings.address);
+    handed.filter(fits).map_or_else(|| Admin::bind(settings), Ok)
+}
+
+/// Tells `pool` what is seen of its endpoints, and counts it.
+fn tell(pool: &Arc<PoolHandle>, telemetry: &Arc<Telemetry>) -> Tell {
+    let (pool, telemetry) = (Arc::clone(pool), Arc::clone(telemetry));
+    Arc::new(move |event: Event| {
+        let id = match event {
+            Event::Checked { endpoint, .. } | Event::LoadReported { endpoint, .. } => endpoint,
+            Event::LoadMissed(endpoint) => endpoint,
+            _ => return,
+        };
+        let url = pool.with_endpoints(|p, now, endpoints| {
+            p.on_event(now, event);
+            endpoints.get(id.index()).map(|e| Arc::clone(&e.url))
         });
-        watch(settings, &tell, &clock, u64::from(std::process::id()) + index as u64)
-    };
-    config.pools.iter().zip(gateway.pools()).enumerate().map(start).collect()
+        if let Some(url) = url {
+            telemetry.on_signal(&pool.name, &url, &event);
+        }
+    })
 }

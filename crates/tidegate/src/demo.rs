@@ -21,7 +21,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tidegate::load::{Lengths, Pattern, Plan, Progress, Report, run_plan};
 use tidegate_admin::{Action, Target};
-use tidegate_config::Config;
+use tidegate_config::{Config, Shutdown};
 use tidegate_sim::workload::Arrivals;
 
 /// Run three engines, the gateway and live load, and compare policies
@@ -99,7 +99,7 @@ fn free(wanted: SocketAddr) -> anyhow::Result<SocketAddr> {
 
 async fn demo(args: &Args, config: &Config, fleet: Arc<Fleet>) -> anyhow::Result<ExitCode> {
     tidegate_telemetry::init_log(&config.log)?;
-    let control = Control::start(config, vec![kill_switch(&fleet)]).await?;
+    let control = Control::start(config, vec![kill_switch(&fleet)], None)?;
     let url = format!("http://{}", control.addresses()[0]);
     let page = control.admin().map(|a| format!("http://{a}")).unwrap_or_default();
     let mut err = std::io::stderr();
@@ -123,7 +123,7 @@ async fn demo(args: &Args, config: &Config, fleet: Arc<Fleet>) -> anyhow::Result
     if !args.once {
         stay(args, &url, &page, &fleet).await?;
     }
-    control.stop(Duration::from_secs(2)).await;
+    control.stop(&Shutdown { drain_timeout: Duration::from_secs(2), ..config.shutdown }).await;
     Ok(ExitCode::from(u8::from(reports.iter().any(|r| r.succeeded == 0))))
 }
 

@@ -1,15 +1,19 @@
 //! The tidegate binary: one file per subcommand, each with `Args` and `run`.
 
+mod activation;
 mod check;
 mod control;
 mod demo;
 mod key;
+mod notify;
 mod policies;
+mod reload;
 mod replay;
 mod rules;
 mod schema;
 mod serve;
 mod sim;
+mod takeover;
 mod template;
 
 use std::io::Write as _;

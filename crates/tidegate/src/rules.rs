@@ -9,14 +9,12 @@ mod metrics;
 
 pub(crate) use metrics::problems;
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use keeper::Kept;
 use levers::Levers;
 use tidegate_admin::{RuleBook, RuleView};
 use tidegate_config::{Config, Source};
-use tidegate_core::tune::Rule;
 use tidegate_proxy::{Clock, Gateway};
 use tidegate_signals::{Follow, Reading, Seen, TellSeen};
 use tidegate_telemetry::Telemetry;
@@ -33,40 +31,19 @@ pub(crate) struct Rules {
 /// The rules and the tasks that feed them. Dropping it stops the tasks.
 pub(crate) struct Running {
     rules: Arc<Rules>,
-    follow: Follow,
+    follow: Option<Follow>,
     own: JoinSet<()>,
 }
 
 impl Running {
-    /// Starts the rules of `config` on the current tokio runtime; `None` if it has none.
-    pub(crate) fn start(config: &Config, gateway: &Gateway, telemetry: &Arc<Telemetry>) -> Option<Self> {
-        if config.rules.is_empty() {
-            return None;
-        }
-        let kept = config.rules.iter().map(|rule| Kept {
-            rule: Rule::new(rule.core().clone()),
-            target: rule.target.clone(),
-            metric: metrics::shown(&rule.when.source),
-            problem: None,
-            said: None,
-            pretended: rule.dry_run.then(|| rule.core().configured),
-            changes: VecDeque::new(),
-        });
-        let (clock, pools) = (gateway.clock(), gateway.pools().to_vec());
-        let rules = Arc::new(Rules {
-            kept: Mutex::new(kept.collect()),
-            levers: Levers { governor: Arc::clone(gateway.governor()), pools },
-            telemetry: Arc::clone(telemetry),
-            clock,
-        });
-        let told = Arc::clone(&rules);
-        let tell: TellSeen = Arc::new(move |place, seen| told.on_seen(place, seen));
-        let time: tidegate_signals::Clock = Arc::new(move || clock.now());
-        let sources = config.rules.iter().map(|r| &r.when.source);
-        let follow = tidegate_signals::follow(sources, &tell, &time, u64::from(std::process::id()));
-        let mut own = JoinSet::new();
-        own.spawn(Arc::clone(&rules).look_at_own(config));
-        Some(Self { rules, follow, own })
+    /// Starts the rules of `config` on the current tokio runtime.
+    pub(crate) fn start(config: &Config, gateway: &Gateway, telemetry: &Arc<Telemetry>) -> Self {
+        let levers = Levers { governor: Arc::clone(gateway.governor()), current: gateway.current().clone() };
+        let (telemetry, clock) = (Arc::clone(telemetry), gateway.clock());
+        let rules = Arc::new(Rules { kept: Mutex::default(), levers, telemetry, clock });
+        let mut running = Self { rules, follow: None, own: JoinSet::new() };
+        running.resume(config);
+        running
     }
 
     /// What the admin API is given.
@@ -74,10 +51,28 @@ impl Running {
         Arc::clone(&self.rules) as _
     }
 
+    /// Goes on with the rules of another config, once it is in force: one that is what it was goes on from where it is.
+    pub(crate) fn resume(&mut self, config: &Config) {
+        let mut old = std::mem::take(&mut *self.rules.lock());
+        let kept = config.rules.iter().map(|rule| {
+            let same = old.iter().position(|k| k.settings == *rule);
+            same.map_or_else(|| Kept::new(rule), |at| old.swap_remove(at))
+        });
+        *self.rules.lock() = kept.collect();
+        let (told, clock) = (Arc::clone(&self.rules), self.rules.clock);
+        let tell: TellSeen = Arc::new(move |place, seen| told.on_seen(place, seen));
+        let time: tidegate_signals::Clock = Arc::new(move || clock.now());
+        let sources = config.rules.iter().map(|r| &r.when.source);
+        self.follow = Some(tidegate_signals::follow(sources, &tell, &time, u64::from(std::process::id())));
+        self.own.spawn(Arc::clone(&self.rules).look_at_own(config));
+    }
+
     /// Stops the tasks: afterwards no rule acts.
-    pub(crate) async fn stop(mut self) {
+    pub(crate) async fn stop(&mut self) {
         self.own.shutdown().await;
-        self.follow.stop().await;
+        if let Some(follow) = self.follow.take() {
+            follow.stop().await;
+        }
     }
 }
 
@@ -125,7 +120,7 @@ impl Rules {
             every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 every.tick().await;
-                let page = tidegate_admin::metrics_page(&self.levers.pools, &self.telemetry);
+                let page = tidegate_admin::metrics_page(&self.levers.current.load().pools, &self.telemetry);
                 let now = self.clock.now();
                 for (place, reading) in &mut own {
                     self.on_seen(*place, reading.on_page(now, &page).into());

@@ -55,7 +55,7 @@ impl Source {
     }
 }
 
-/// `http://host:port/path`.
+/// `http://host:port/path`, or the same with https.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PageUrl {
     /// Host and port.
@@ -70,7 +70,7 @@ impl fmt::Display for PageUrl {
     }
 }
 
-/// Reads `http://host[:port][/path]`.
+/// Reads `http://host[:port][/path]`, or the same with https.
 fn page_url(kind: &Kind, text: &str) -> Result<PageUrl, Bad> {
     let after_scheme = text.find("://").map_or(0, |at| at + 3);
     let slash = text.get(after_scheme..).and_then(|rest| rest.find('/')).map_or(text.len(), |at| after_scheme + at);
@@ -192,7 +192,8 @@ mod tests {
         ] {
             assert_eq!(page_url(&Kind::PageUrl, text).map(|u| u.to_string()), Ok(shown.to_owned()));
         }
-        assert!(page_url(&Kind::PageUrl, "https://a/m").is_err() && page_url(&Kind::PageUrl, "/metrics").is_err());
+        assert_eq!(page_url(&Kind::PageUrl, "https://a/m").map(|u| u.to_string()), Ok("https://a:443/m".to_owned()));
+        assert!(page_url(&Kind::PageUrl, "ftp://a/m").is_err() && page_url(&Kind::PageUrl, "/metrics").is_err());
     }
 
     #[test]

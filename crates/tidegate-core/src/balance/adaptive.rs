@@ -259,6 +259,40 @@ impl Picker for Adaptive {
         load.map_or(Prediction::Work(work), |load| Prediction::WorkAndLoad(work, load))
     }
 
+    fn reconfigure(&mut self, cfg: &PoolConfig) -> bool {
+        let fresh = Self::new(&cfg.policy, cfg);
+        (self.first_words, self.externality, self.tie) = (fresh.first_words, fresh.externality, fresh.tie);
+        (self.memory_s, self.replicas) = (fresh.memory_s, fresh.replicas);
+        match (&mut self.by_load, fresh.by_load) {
+            (Some(known), Some(fresh)) => known.reconfigure(&fresh),
+            (known, fresh) => *known = fresh,
+        }
+        true
+    }
+
+    fn learned(&self, id: Option<EndpointId>) -> Vec<f64> {
+        match id {
+            None => self.pool.parts().to_vec(),
+            Some(id) => self
+                .known
+                .get(id)
+                .map(|k| k.speed.parts().into_iter().chain(k.pace.parts()).collect())
+                .unwrap_or_default(),
+        }
+    }
+
+    fn relearn(&mut self, id: Option<EndpointId>, numbers: &[f64]) {
+        match (id, numbers) {
+            (None, &[xx, xy, tau, tau0]) => self.pool = PoolSpeed::of([xx, xy, tau, tau0]),
+            (Some(id), &[xx, xy, at, tau, tau0, n, paced_at]) => {
+                let known = self.known.at(id);
+                (known.speed, known.pace) = (Speed::of([xx, xy, at]), Pace::of([tau, tau0, n, paced_at]));
+                known.unproven = false;
+            }
+            _ => {}
+        }
+    }
+
     fn on_event(&mut self, now: Instant, id: EndpointId, event: &EndpointEvent<'_>, endpoints: &Endpoints) {
         if let Some(by_load) = &mut self.by_load {
             by_load.on_event(id, event, endpoints);

@@ -13,6 +13,7 @@ use crate::id::EndpointId;
 use crate::request::Request;
 use crate::stats::PeakEwma;
 use crate::time::Instant;
+use alloc::vec::Vec;
 
 /// The description users see.
 pub static DESCRIPTOR: Descriptor = Descriptor {
@@ -73,6 +74,17 @@ impl Picker for PeakEwmaPicker {
         cx.note(b, load_b);
         // The draw is in random order, so a tie is broken by it.
         Some(Pick::of(if load_b < load_a { b } else { a }, ""))
+    }
+
+    fn learned(&self, id: Option<EndpointId>) -> Vec<f64> {
+        let cost = id.and_then(|id| self.cost.get(id).copied().flatten());
+        cost.map(|c| c.parts().to_vec()).unwrap_or_default()
+    }
+
+    fn relearn(&mut self, id: Option<EndpointId>, numbers: &[f64]) {
+        if let (Some(id), &[value, updated]) = (id, numbers) {
+            *self.cost.at(id) = Some(PeakEwma::new(Instant::from_secs_f64(updated), value));
+        }
     }
 
     fn on_event(&mut self, now: Instant, id: EndpointId, event: &EndpointEvent<'_>, _endpoints: &Endpoints) {

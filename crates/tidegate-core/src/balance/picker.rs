@@ -5,9 +5,11 @@ use crate::event::EndpointEvent;
 use crate::explain::Explain;
 use crate::id::EndpointId;
 use crate::pool::Prediction;
+use crate::pool::config::PoolConfig;
 use crate::request::Request;
 use crate::rng::Rng;
 use crate::time::Instant;
+use alloc::vec::Vec;
 
 /// The context of one decision.
 pub struct Cx<'a> {
@@ -54,6 +56,19 @@ pub trait Picker: Send {
     fn predict(&self, _now: Instant, _id: EndpointId, _req: &Request<'_>, _endpoints: &Endpoints) -> Prediction {
         Prediction::None
     }
+
+    /// Takes new parameters and keeps what it has learned. `false`: it cannot, and a fresh picker takes its place.
+    fn reconfigure(&mut self, _cfg: &PoolConfig) -> bool {
+        false
+    }
+
+    /// What it has learned of an endpoint, or of the pool (`None`), for another process; empty where that is all in [`Endpoints`].
+    fn learned(&self, _id: Option<EndpointId>) -> Vec<f64> {
+        Vec::new()
+    }
+
+    /// Takes over what [`Picker::learned`] told in another process; numbers that it would not tell are ignored.
+    fn relearn(&mut self, _id: Option<EndpointId>, _numbers: &[f64]) {}
 
     /// Something happened at endpoint `id`; `endpoints` is up to date with it.
     fn on_event(&mut self, _now: Instant, _id: EndpointId, _event: &EndpointEvent<'_>, _endpoints: &Endpoints) {}

@@ -22,6 +22,7 @@ use super::peers::Contribution;
 use crate::descriptor::{Descriptor, Param, ParamKind, Value};
 use crate::id::RequestKey;
 use crate::time::{Duration, Instant, duration_from_secs};
+use alloc::vec::Vec;
 use baseline::Baseline;
 use causes::Clumps;
 use cusum::{Cusum, fade};
@@ -438,6 +439,22 @@ impl Adaptive {
         self.suspicion.begin(now);
         self.baseline.on_generation();
         self.counted = [Counted::default(); COUNTED];
+    }
+
+    /// The next request that is sent gets this turn.
+    pub(super) fn number_turns_from(&mut self, turn: u64) {
+        self.waiting.number_from(turn);
+    }
+
+    /// The usual failures and times, for another process.
+    pub(super) fn save(&self) -> (f64, Vec<u16>) {
+        (self.baseline.own(), self.histogram.counts().to_vec())
+    }
+
+    /// Goes on from the usual failures and times that another process saw.
+    pub(super) fn restore(&mut self, own_rate: f64, histogram: &[u16]) {
+        self.baseline.assume(own_rate);
+        self.histogram = Histogram::of(histogram);
     }
 
     /// Another process answers at the same address: its speed is a good guess, its failures are not.

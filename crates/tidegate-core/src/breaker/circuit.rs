@@ -15,6 +15,7 @@ use crate::outcome::{Failure, Verdict};
 use crate::pool::config::WarmUpStep;
 use crate::ramp::{Ask, Pace, Ramp, quantile};
 use crate::rng::Rng;
+use crate::saved::SavedBreaker;
 use crate::time::{Duration, Instant, duration_from_secs};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -570,6 +571,54 @@ impl Circuit {
     pub(crate) fn waiting(&self, into: &mut Vec<RequestKey>) {
         if let Tests::Adaptive(tests) = &self.tests {
             into.extend(tests.waiting());
+        }
+    }
+
+    /// What another process is told.
+    pub(crate) fn save(&self, now: Instant) -> SavedBreaker {
+        let hold_until = match &self.state {
+            State::Open(open) => open.hold_until,
+            _ => now,
+        };
+        let (own_rate, histogram) = match &self.tests {
+            Tests::Adaptive(tests) => tests.save(),
+            Tests::Classic(_) | Tests::Off => (0.0, Vec::new()),
+        };
+        SavedBreaker {
+            is_out: !matches!(self.state, State::Closed),
+            hold_until: hold_until.as_nanos(),
+            doublings: self.backoff.doublings(),
+            pace: (self.pace.first_byte_s, self.pace.total_s),
+            own_rate,
+            histogram,
+        }
+    }
+
+    /// Goes on from what another process knew: out stays out until a probe and a trial, or the pause, say otherwise.
+    pub(crate) fn restore(&mut self, now: Instant, settings: &Settings, saved: &SavedBreaker, rng: &mut Rng) {
+        (self.pace.first_byte_s, self.pace.total_s) = saved.pace;
+        self.backoff = Backoff::after(saved.doublings);
+        if let Tests::Adaptive(tests) = &mut self.tests {
+            tests.restore(saved.own_rate, &saved.histogram);
+        }
+        if saved.is_out && settings.kind != Kind::Off {
+            let hold = Instant::from_nanos(saved.hold_until).since(now);
+            let probed = settings.kind == Kind::Adaptive;
+            self.state = State::Open(Open::new(now, hold, probed.then_some(self.probes), settings.probe_cap, rng));
+            self.generation = self.generation.wrapping_add(1);
+            self.why = "taken_over";
+        }
+    }
+
+    /// Other tests judge from now on: what the old ones found is void, what is in flight is a straggler, the usual times stay.
+    pub(crate) fn replace_tests(&mut self, settings: &Settings) {
+        let fresh = Self::new(settings);
+        (self.tests, self.state, self.backoff) = (fresh.tests, State::Closed, fresh.backoff);
+        (self.fails_fast, self.tokens, self.why) = (false, 0.0, "reconfigured");
+        self.generation = self.generation.wrapping_add(1);
+        if let Tests::Adaptive(tests) = &mut self.tests {
+            // Turns of their own, so that an old request's turn is never taken for that of a new one.
+            tests.number_turns_from(u64::from(self.generation) << 32);
         }
     }
 

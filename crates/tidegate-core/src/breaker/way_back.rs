@@ -34,6 +34,16 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
+    /// One that has gone wrong so often.
+    pub(super) fn after(doublings: u32) -> Self {
+        Self { m: doublings.min(MOST_PAUSES), closed_at: None, since_closed: 0 }
+    }
+
+    /// How often it went wrong.
+    pub(super) fn doublings(&self) -> u32 {
+        self.m
+    }
+
     /// A request was sent.
     pub(super) fn on_dispatch(&mut self) {
         self.since_closed = self.since_closed.saturating_add(1);

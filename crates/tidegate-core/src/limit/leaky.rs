@@ -55,6 +55,16 @@ impl Leaky {
         self.free = self.free.saturating_sub(u128::from(n).saturating_mul(self.per_token));
     }
 
+    /// When all that was let through has leaked out.
+    pub(crate) fn empty_at(&self) -> Instant {
+        Instant::from_nanos(u64::try_from(self.free >> FRACTION).unwrap_or(u64::MAX))
+    }
+
+    /// All that was let through leaks out at `empty_at`.
+    pub(crate) fn restore(&mut self, empty_at: Instant) {
+        self.free = fixed(empty_at);
+    }
+
     /// Whether all that was let through has leaked out.
     pub fn is_empty_at(&self, now: Instant) -> bool {
         self.free <= fixed(now)

@@ -8,10 +8,12 @@ pub mod config;
 mod levels;
 mod rate_rule;
 mod reservation;
+mod saving;
 mod shares_rule;
 
 pub use levels::{Headroom, Level};
 pub use reservation::{Limited, Reservation};
+pub use saving::Charge;
 
 use crate::limit::concurrency::{Concurrency, Refused};
 use crate::limit::gradient::Gradient;
@@ -34,6 +36,8 @@ enum State {
 #[derive(Clone, Debug)]
 struct Rule {
     number: u32,
+    /// As configured, whatever was set since.
+    told: RuleConfig,
     name: String,
     only: Option<String>,
     quantity: Quantity,
@@ -43,6 +47,8 @@ struct Rule {
 #[derive(Clone, Debug)]
 struct ConcurrencyRule {
     number: u32,
+    /// As configured, whatever was set since.
+    told: ConcurrencyRuleConfig,
     name: String,
     scope: Scope,
     seats: Concurrency,
@@ -75,7 +81,8 @@ impl Limits {
     }
 
     /// Takes a new configuration. A rule with the same name, quantity, scope or levels keeps its balances, which shrink with their depth and
-    /// never rise; others start anew. Reservations of rules that are gone settle to nothing.
+    /// never rise; others start anew. One whose settings are what they were keeps the rates that were set since, too. Reservations of rules
+    /// that are gone settle to nothing.
     pub fn configure(&mut self, now: Instant, cfg: &LimitsConfig) {
         let mut old = core::mem::take(&mut self.rules);
         self.rules = cfg.rules.iter().map(|rule| self.rule(now, &mut old, rule)).collect();
@@ -308,6 +315,10 @@ impl Limits {
         let kept =
             old.iter().position(|r| r.name == cfg.name && r.quantity == cfg.quantity && r.state.fits(&cfg.limit));
         if let Some(mut rule) = kept.map(|at| old.swap_remove(at)) {
+            if rule.told == *cfg {
+                return rule;
+            }
+            rule.told = cfg.clone();
             rule.only.clone_from(&cfg.only);
             match (&mut rule.state, &cfg.limit) {
                 (State::Rate(r), LimitConfig::Rate(cfg)) => r.set(now, cfg.clone()),
@@ -320,12 +331,17 @@ impl Limits {
             LimitConfig::Rate(cfg) => State::Rate(RateRule::new(cfg.clone())),
             LimitConfig::Shares(cfg) => State::Shares(SharesRule::new(now, cfg.clone())),
         };
-        Rule { number: self.number(), name: cfg.name.clone(), only: cfg.only.clone(), quantity: cfg.quantity, state }
+        let (name, only) = (cfg.name.clone(), cfg.only.clone());
+        Rule { number: self.number(), told: cfg.clone(), name, only, quantity: cfg.quantity, state }
     }
 
     fn concurrency_rule(&mut self, old: &mut Vec<ConcurrencyRule>, cfg: &ConcurrencyRuleConfig) -> ConcurrencyRule {
         let kept = old.iter().position(|r| r.name == cfg.name && r.scope == cfg.scope);
         if let Some(mut rule) = kept.map(|at| old.swap_remove(at)) {
+            if rule.told == *cfg {
+                return rule;
+            }
+            rule.told = cfg.clone();
             rule.seats.set(cfg.seats.clone());
             if rule.gradient.is_none() || cfg.adaptive.is_none() {
                 rule.gradient = cfg.adaptive.map(Gradient::new);
@@ -335,8 +351,8 @@ impl Limits {
         }
         let seats = Concurrency::new(cfg.seats.clone());
         let gradient = cfg.adaptive.map(Gradient::new);
-        let mut rule =
-            ConcurrencyRule { number: self.number(), name: cfg.name.clone(), scope: cfg.scope, seats, gradient };
+        let (told, name, scope) = (cfg.clone(), cfg.name.clone(), cfg.scope);
+        let mut rule = ConcurrencyRule { number: self.number(), told, name, scope, seats, gradient };
         rule.follow();
         rule
     }

@@ -6,6 +6,7 @@
 use super::directory::{Directory, OTHERS};
 use crate::stats::Quantile;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 /// The part of answers that are to be no longer than the estimate.
 const QUANTILE: f64 = 0.8;
@@ -40,6 +41,24 @@ impl OutputEstimate {
         let Some(learned) = self.keys.get_mut(slot) else { return };
         let tokens = if tokens.is_nan() { 1.0 } else { tokens.clamp(1.0, LONGEST) };
         learned.on_sample(tokens, QUANTILE);
+    }
+
+    /// Every pair with its estimate and the number of answers behind it, for another process.
+    pub fn save(&self) -> Vec<(String, f64, u32)> {
+        let known = |(_, key, q): (u32, &str, &Quantile)| Some((key.into(), q.value()?, q.samples()));
+        self.keys.iter().filter_map(known).collect()
+    }
+
+    /// Goes on from what [`OutputEstimate::save`] told in another process.
+    pub fn restore(&mut self, saved: &[(String, f64, u32)]) {
+        for (key, tokens, samples) in saved {
+            let slot = self.slot(key);
+            if let Some(learned) = self.keys.get_mut(slot)
+                && (1.0..=LONGEST).contains(tokens)
+            {
+                *learned = Quantile::of(*tokens, *samples);
+            }
+        }
     }
 
     /// How many pairs are learned.

@@ -102,6 +102,13 @@ impl TokenBucket {
         self.level = (self.level - more).clamp(deepest, self.depth);
     }
 
+    /// Holds `level` tokens since `at`, at most its depth.
+    pub(crate) fn restore(&mut self, at: Instant, level: f64) {
+        if level.is_finite() {
+            (self.level, self.at) = (level.min(self.depth), at);
+        }
+    }
+
     /// A new rate and depth. The level shrinks with the depth and never rises; a debt stays what it was.
     pub fn set(&mut self, now: Instant, rate: f64, depth: f64) {
         self.refill(now);

@@ -155,6 +155,35 @@ impl Tree {
         true
     }
 
+    /// What a node holds and owes, in tokens.
+    pub(crate) fn held(&self, id: NodeId) -> Option<(f64, f64)> {
+        self.node(id).map(|n| (n.balance, n.owed))
+    }
+
+    /// Nobody holds or owes anything, and ticks go on from `at`: before another process's balances are taken over.
+    pub(crate) fn empty(&mut self, at: Instant) {
+        for index in 0..self.nodes.len() as u32 {
+            if !self.nodes[index as usize].gone {
+                self.activate(index);
+                (self.nodes[index as usize].balance, self.nodes[index as usize].owed) = (0.0, 0.0);
+            }
+        }
+        (self.stock, self.idle_stock, self.debt, self.ticked, self.started) = (0.0, 0.0, 0.0, at, true);
+    }
+
+    /// A node holds and owes so much, at most its depth.
+    pub(crate) fn hold(&mut self, id: NodeId, balance: f64, owed: f64) {
+        if self.node(id).is_none() || !balance.is_finite() || !owed.is_finite() {
+            return;
+        }
+        self.activate(id.index);
+        let node = &mut self.nodes[id.index as usize];
+        let (balance, owed) = (balance.min(node.depth), owed.max(0.0));
+        self.stock += balance - node.balance;
+        self.debt += owed - node.owed;
+        (node.balance, node.owed) = (balance, owed);
+    }
+
     /// A new rate of the root, in tokens/s. Mints nothing.
     pub fn set_rate(&mut self, now: Instant, rate: f64) {
         self.advance(now);
@@ -222,6 +251,11 @@ impl Tree {
     /// When balances change next by time alone.
     pub fn next_tick_at(&self) -> Instant {
         self.ticked + TICK
+    }
+
+    /// When balances last changed by time.
+    pub(crate) fn ticked_at(&self) -> Instant {
+        self.ticked
     }
 
     /// Nodes the latest tick looked at.

@@ -104,6 +104,19 @@ impl LoadSignal {
         Self { learned, ..Self::new(first_guess, max_age, replicas) }
     }
 
+    /// Takes new settings; the last report stays. `per_request`: as for [`LoadSignal::new`]; `None` learns on, or from now on.
+    pub fn set(&mut self, per_request: Option<f64>, first_guess: f64, max_age: Duration, replicas: f64) {
+        (self.max_age, self.replicas) = (max_age, replicas);
+        match (per_request, &self.learned) {
+            (Some(given), _) => (self.per_request, self.learned) = (given, None),
+            (None, Some(_)) => {}
+            (None, None) => {
+                self.per_request = first_guess;
+                self.learned = Some(PerRequest { first_guess, nn: 0.0, nl: 0.0 });
+            }
+        }
+    }
+
     /// From `now` on, `in_flight` own requests are there.
     pub fn on_in_flight(&mut self, now: Instant, in_flight: u32) {
         match self.log.back_mut() {

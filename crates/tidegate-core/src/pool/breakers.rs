@@ -42,6 +42,11 @@ impl Class {
         Self { class, circuits: Vec::new(), peers: PeerEvidence::default(), denied_until: Instant::ORIGIN }
     }
 
+    /// The class, as routes name it.
+    pub(super) fn number(&self) -> u8 {
+        self.class
+    }
+
     fn refresh_peers(&mut self, now: Instant) {
         if self.peers.is_stale(now, self.circuits.len()) {
             let all = self.circuits.iter().enumerate();

@@ -9,7 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 /// Settings of one pool.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PoolConfig {
     /// The policy and its parameters.
     pub policy: Params,
@@ -70,6 +70,15 @@ impl PoolConfig {
     }
 }
 
+impl PoolConfig {
+    /// The warm-up in force: none where the policy warms up by itself, unless steps are given.
+    pub fn warm_up_steps(&self) -> Vec<WarmUpStep> {
+        let warms_up = self.policy.descriptor().warms_up;
+        let default_steps = || if warms_up { Vec::new() } else { WarmUpStep::defaults() };
+        self.warm_up.clone().unwrap_or_else(default_steps)
+    }
+}
+
 /// Settings of one endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EndpointConfig {
@@ -87,6 +96,11 @@ impl EndpointConfig {
     /// An endpoint of weight 1 without a bound.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), weight: 1.0, max_in_flight: None, adaptive: None }
+    }
+
+    /// Load (0..1) that one request is taken to add before anything is learned.
+    pub(crate) fn first_guess(&self) -> f64 {
+        self.max_in_flight.map_or(0.01, |m| 1.0 / f64::from(m.max(1)))
     }
 }
 

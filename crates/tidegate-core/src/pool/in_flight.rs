@@ -124,6 +124,11 @@ impl InFlight {
         dispatch.take()
     }
 
+    /// All that are out, in the order of their slots.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Dispatch> {
+        self.slots.iter().filter_map(|(_, dispatch)| dispatch.as_ref())
+    }
+
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

@@ -21,7 +21,7 @@ impl Pool {
         let id = self.slot_for(&cfg.name);
         self.record(now, &Entry::Added(id, &cfg));
         let per_request = self.cfg.load.and_then(|l| l.per_request);
-        let first_guess = cfg.max_in_flight.map_or(0.01, |m| 1.0 / f64::from(m.max(1)));
+        let first_guess = cfg.first_guess();
         let max_age = self.cfg.load.map_or(Duration::ZERO, |l| l.max_age);
         let hot = Endpoint::new(id, hash_bytes(cfg.name.as_bytes()), cfg.weight);
         let stats = EndpointStats::new(now);
@@ -31,6 +31,7 @@ impl Pool {
         };
         let cold = self.in_use;
         let member = Member {
+            cfg: cfg.clone(),
             max_in_flight: cfg.max_in_flight,
             gradient: cfg.adaptive.map(Gradient::new),
             draining: false,
@@ -95,6 +96,11 @@ impl Pool {
         self.watch_panic(now);
         self.vacate(now, id);
         self.serve_queue(now);
+    }
+
+    /// Whether the endpoint was taken out for good; requests it still has end by themselves.
+    pub fn is_removed(&self, id: EndpointId) -> bool {
+        self.members.get(id.index()).is_none_or(|m| m.removed)
     }
 
     /// Frees the slot of a removed endpoint once nothing refers to it.

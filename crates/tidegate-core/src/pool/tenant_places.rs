@@ -15,6 +15,12 @@ pub(super) struct TenantPlaces {
 }
 
 impl TenantPlaces {
+    /// Counts anew what is in flight, each tenant with weight 1 until it comes again.
+    pub(super) fn recount(&mut self, in_flight: impl Iterator<Item = (u64, EndpointId)>) {
+        *self = Self::default();
+        in_flight.for_each(|(tenant, id)| self.on_dispatch(tenant, 1.0, id));
+    }
+
     /// A request of `tenant` was sent to `id`.
     pub(super) fn on_dispatch(&mut self, tenant: u64, weight: f64, id: EndpointId) {
         *self.at.entry((tenant, id)).or_default() += 1;

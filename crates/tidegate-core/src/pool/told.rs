@@ -126,7 +126,7 @@ impl Pool {
         self.refresh(now, id);
     }
 
-    fn on_weight(&mut self, now: Instant, id: EndpointId, weight: f64) {
+    pub(super) fn on_weight(&mut self, now: Instant, id: EndpointId, weight: f64) {
         let hot = &mut self.endpoints.hot[id.index()];
         let was = hot.weight;
         hot.set_weight(weight);

@@ -26,7 +26,12 @@ impl Pool {
 
     /// The queue, where the pool has one.
     pub fn queue(&self) -> Option<&FairQueue> {
-        self.queue.as_ref()
+        self.queue.as_ref().filter(|q| self.cfg.queue.is_some() || !q.is_empty())
+    }
+
+    /// Whether somebody has to know which tenant holds which places.
+    pub(super) fn counts_tenants(&self) -> bool {
+        self.cfg.queue.is_some()
     }
 
     /// Takes the decision about a waiting request. Asked for before its turn has come, it is refused with [`Shed::QueueTimeout`] and its
@@ -60,13 +65,14 @@ impl Pool {
 
     /// Whether a newcomer has to go through the queue.
     pub(super) fn must_wait(&self) -> bool {
-        self.queue.as_ref().is_some_and(|q| !q.is_empty())
+        // Where a reload took the queue away, those who wait are served still, but nobody goes behind them.
+        self.cfg.queue.is_some() && self.queue.as_ref().is_some_and(|q| !q.is_empty())
     }
 
     /// Puts `req` in line where the pool has one and waiting can help, and serves whoever is next; else it is refused as `why` says.
     pub(super) fn wait_or_refuse(&mut self, now: Instant, req: &Request<'_>, refusal: Decision) -> Decision {
         let Decision::Shed { why, .. } = refusal else { return refusal };
-        let Some(queue) = &mut self.queue else { return refusal };
+        let Some(queue) = self.queue.as_mut().filter(|_| self.cfg.queue.is_some()) else { return refusal };
         let frees_up = matches!(why, Shed::EndpointLimit | Shed::PoolLimit | Shed::TenantLimit | Shed::Overloaded);
         if !frees_up {
             return refusal;

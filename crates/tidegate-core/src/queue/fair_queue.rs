@@ -87,6 +87,34 @@ impl FairQueue {
         }
     }
 
+    /// Takes new settings. Whoever waits goes on waiting, until the deadline it has: in the class of the same name, else in the last.
+    pub fn set(&mut self, cfg: QueueConfig) {
+        let fresh = Self::new(cfg);
+        let name = |k: usize| self.cfg.classes.get(k).map(|c| &c.name);
+        let last = fresh.classes.len() - 1;
+        let places: Vec<usize> = (0..self.classes.len())
+            .map(|k| fresh.cfg.classes.iter().position(|c| Some(&c.name) == name(k)).unwrap_or(last))
+            .collect();
+        let old = core::mem::replace(&mut self.classes, fresh.classes);
+        self.cfg = fresh.cfg;
+        for (class, place) in old.into_iter().zip(places) {
+            let into = &mut self.classes[place];
+            into.owed += class.owed;
+            into.waiting += class.waiting;
+            for tenant in class.tenants {
+                for (slot, _) in &tenant.waiting {
+                    if let Some((_, Some(waiting))) = self.slots.get_mut(*slot as usize) {
+                        waiting.priority = place as u8;
+                    }
+                }
+                match into.tenants.iter_mut().find(|t| t.tenant == tenant.tenant) {
+                    Some(same) => same.waiting.extend(tenant.waiting),
+                    None => into.tenants.push(tenant),
+                }
+            }
+        }
+    }
+
     /// The settings.
     pub fn config(&self) -> &QueueConfig {
         &self.cfg

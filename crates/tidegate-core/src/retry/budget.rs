@@ -36,6 +36,18 @@ impl RetryBudget {
         Self { deposit, balance: advance, owed: advance, recent: [0; WINDOW], recent_sum: 0, second: 0 }
     }
 
+    /// Takes a new ratio. What was saved up stays: a change neither mints nor loses retries, but for the advance that a budget of 0 never
+    /// got.
+    pub fn set_ratio(&mut self, ratio: f64) {
+        let fresh = Self::new(ratio);
+        if self.deposit == 0 && self.balance == 0 {
+            (self.balance, self.owed) = (fresh.balance, fresh.owed);
+        } else if fresh.deposit == 0 {
+            (self.balance, self.owed) = (0, 0);
+        }
+        self.deposit = fresh.deposit;
+    }
+
     /// A first attempt was admitted.
     pub fn on_admission(&mut self, now: Instant) {
         self.forget(now);

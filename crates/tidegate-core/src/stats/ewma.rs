@@ -42,6 +42,11 @@ pub struct PeakEwma {
 }
 
 impl PeakEwma {
+    /// Value and seconds of the last update.
+    pub(crate) fn parts(&self) -> [f64; 2] {
+        [self.value, self.updated.as_secs_f64()]
+    }
+
     /// An average that starts at `initial` seconds.
     pub fn new(now: Instant, initial: f64) -> Self {
         Self { value: initial, updated: now }

@@ -15,6 +15,11 @@ pub struct Quantile {
 }
 
 impl Quantile {
+    /// One that stands at `value` after so many samples.
+    pub(crate) fn of(value: f64, samples: u32) -> Self {
+        Self { value, samples }
+    }
+
     /// Takes a sample (above 0) of the `p`-quantile (0..1); what is not a positive number is left out.
     pub fn on_sample(&mut self, sample: f64, p: f64) {
         if !(sample > 0.0 && sample.is_finite()) {

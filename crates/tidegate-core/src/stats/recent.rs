@@ -20,6 +20,12 @@ impl Recent {
         self.mean = held.iter().map(|&v| f64::from(v)).sum::<f64>() / f64::from(self.len);
     }
 
+    /// The samples held, the oldest first.
+    pub fn samples(&self) -> impl Iterator<Item = f32> {
+        let (len, next) = (usize::from(self.len), usize::from(self.next));
+        (0..len).map(move |k| self.ring[(next + 20 - len + k) % 20])
+    }
+
     /// Mean of the samples held.
     pub fn mean(&self) -> Option<f64> {
         (self.len > 0).then_some(self.mean)

@@ -20,9 +20,28 @@ use tidegate_core::time::Instant;
 /// One thing that happens. Numbers are reduced to what exists: the k-th endpoint, the k-th request in flight.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    Add { weight: f64, max: Option<u32> },
+    Add {
+        weight: f64,
+        max: Option<u32>,
+    },
     Remove(u32),
-    Admit { key: Option<u64>, tokens: Option<u32>, retry_of: Option<u32>, explain: bool },
+    /// New settings of an endpoint.
+    Change {
+        endpoint: u32,
+        weight: f64,
+        max: Option<u32>,
+    },
+    /// New settings of the pool.
+    Reconfigure {
+        case: usize,
+        flags: u8,
+    },
+    Admit {
+        key: Option<u64>,
+        tokens: Option<u32>,
+        retry_of: Option<u32>,
+        explain: bool,
+    },
     FirstByte(u32),
     Settle(u32, Verdict),
     Late(u32),
@@ -30,7 +49,13 @@ pub(crate) enum Op {
     Probed(u32, bool),
     Progress(u32, u64),
     Check(u32, bool),
-    Report { endpoint: u32, load: Option<f64>, time_s: Option<f64>, used: Option<f64>, age_ms: i32 },
+    Report {
+        endpoint: u32,
+        load: Option<f64>,
+        time_s: Option<f64>,
+        used: Option<f64>,
+        age_ms: i32,
+    },
     Missed(u32),
     Drain(u32, bool),
     Weight(u32, f64),
@@ -66,6 +91,9 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         2 => (weight.clone(), prop::option::of(0u32..6)).prop_map(|(weight, max)| Op::Add { weight, max }),
         1 => any::<u32>().prop_map(Op::Remove),
+        1 => (any::<u32>(), weight.clone(), prop::option::of(0u32..6))
+            .prop_map(|(endpoint, weight, max)| Op::Change { endpoint, weight, max }),
+        1 => (0usize..64, any::<u8>()).prop_map(|(case, flags)| Op::Reconfigure { case, flags }),
         20 => (prop::option::of(0u64..20), prop::option::of(0u32..5000), prop::option::weighted(0.2, any::<u32>()), any::<u32>())
             .prop_map(move |(key, tokens, retry_of, e)| Op::Admit { key, tokens, retry_of, explain: option(8)(e) }),
         6 => any::<u32>().prop_map(Op::FirstByte),
@@ -138,6 +166,21 @@ impl World {
                     self.pool.remove(self.now, id);
                     self.present.retain(|&e| e != id);
                 }
+            }
+            Op::Change { endpoint, weight, max } => {
+                let Some(id) = self.endpoint(endpoint) else { return };
+                let cfg = EndpointConfig { weight, max_in_flight: max, ..EndpointConfig::new("another name") };
+                self.pool.change(self.now, id, &cfg);
+                // What is there stays, and there may be as many until it has ended.
+                let there = self.pool.endpoints().get(id).in_flight;
+                self.max[id.index()] = max.map(|m| m.max(there));
+            }
+            Op::Reconfigure { case, flags } => {
+                let names = self.pool.endpoints().names.clone();
+                let in_flight = self.pool.in_flight();
+                self.pool.reconfigure(self.now, configured(case, flags), flags & 64 != 0);
+                assert_eq!(self.pool.endpoints().names, names);
+                assert!(self.pool.in_flight() >= in_flight, "what is in flight stays");
             }
             Op::Admit { key, tokens, retry_of, explain } => self.admit(key, tokens, retry_of, explain),
             Op::FirstByte(k) if !self.out.is_empty() => {

@@ -40,6 +40,8 @@ enum Reading {
     Idle,
     Head(Method),
     Body(Decoder),
+    /// The body broke off; that is still to be told.
+    Broken,
 }
 
 /// A connection.
@@ -70,6 +72,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Client<T> {
         }
     }
 
+    /// The socket of a connection that was upgraded, and what was read from it behind the head.
+    pub(crate) fn into_parts(self) -> (T, Vec<u8>) {
+        let early = self.input.get(self.used..).map(<[u8]>::to_vec);
+        (self.socket, early.unwrap_or_default())
+    }
+
     /// Sends a request and waits for the head of its answer. The body is read with [`Client::poll_frame`].
     pub(crate) async fn send(&mut self, request: Request<Upload>) -> Result<http::response::Parts, SendError> {
         self.begin(request);
@@ -78,7 +86,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Client<T> {
 
     fn begin(&mut self, request: Request<Upload>) {
         let (parts, body) = request.into_parts();
-        let chunked = matches!(body, Upload::Streamed { .. }) && !parts.headers.contains_key(CONTENT_LENGTH);
+        let chunked = matches!(body, Upload::Streamed { .. } | Upload::Trailed(..))
+            && !parts.headers.contains_key(CONTENT_LENGTH);
         let mut bytes = buffers::take();
         head::write(&mut bytes, &parts.method, &parts.uri, &parts.headers, chunked);
         self.queue.push_back(Piece::pooled(bytes));
@@ -88,7 +97,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Client<T> {
                 self.queue.extend(all.map(Piece::Shared));
                 None
             }
-            streamed @ Upload::Streamed { .. } => Some((streamed, chunked)),
+            streamed @ (Upload::Streamed { .. } | Upload::Trailed(..)) => Some((streamed, chunked)),
         };
         self.reading = Reading::Head(parts.method);
     }
@@ -161,7 +170,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Client<T> {
             self.give_up_sending();
         }
         loop {
-            let Reading::Body(decoder) = &mut self.reading else { return Poll::Ready(None) };
+            let decoder = match &mut self.reading {
+                Reading::Body(decoder) => decoder,
+                Reading::Broken => return self.fail(),
+                Reading::Idle | Reading::Head(_) => return Poll::Ready(None),
+            };
             if let Decoder::Ended(trailers) = decoder {
                 return Poll::Ready(trailers.take().map(|t| Ok(Frame::trailers(t))));
             }
@@ -169,7 +182,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Client<T> {
             if self.used < self.input.len() {
                 match decoder.decode(&self.input[self.used..], &mut out) {
                     Ok(n) => self.used += n,
-                    Err(_) => return self.fail(),
+                    Err(_) => self.reading = Reading::Broken,
                 }
                 self.on_used();
             } else {
@@ -181,7 +194,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Client<T> {
                     }
                     Poll::Ready(Ok((0, _))) if decoder.on_closed().is_ok() => self.keep_alive = false,
                     Poll::Ready(Ok((n, Ok(used)))) if n > 0 => self.keep_alive &= used == n,
-                    Poll::Ready(_) => return self.fail(),
+                    // What came before the fault is handed on first.
+                    Poll::Ready(_) => self.reading = Reading::Broken,
                 }
             }
             if out.is_empty() {
@@ -202,7 +216,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Client<T> {
     pub(crate) fn has_ended(&self) -> bool {
         match &self.reading {
             Reading::Idle => true,
-            Reading::Head(_) => false,
+            Reading::Head(_) | Reading::Broken => false,
             Reading::Body(decoder) => matches!(decoder, Decoder::Ended(None)),
         }
     }
@@ -212,7 +226,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Client<T> {
         match &self.reading {
             Reading::Body(decoder) => decoder.left(),
             Reading::Idle => Some(0),
-            Reading::Head(_) => None,
+            Reading::Head(_) | Reading::Broken => None,
         }
     }
 

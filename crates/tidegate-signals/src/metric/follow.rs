@@ -61,7 +61,7 @@ impl Follow {
 /// # Panics
 /// Outside of a tokio runtime with time and I/O.
 pub fn follow<'s>(sources: impl Iterator<Item = &'s Source>, tell: &TellSeen, clock: &Clock, seed: u64) -> Follow {
-    follow_through(&Arc::new(Tcp), sources, tell, clock, seed)
+    follow_through(&Arc::new(Tcp::default()), sources, tell, clock, seed)
 }
 
 pub(crate) fn follow_through<'s, D: Dial>(

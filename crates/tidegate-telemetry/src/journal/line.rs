@@ -1,6 +1,6 @@
 //! One line of a journal after the first.
 
-use super::settings::Adaptive;
+use super::settings::{Adaptive, Settings};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use tidegate_core::id::{EndpointId, ProbeId, RequestKey};
 use tidegate_core::journal::{Decided, Entry};
 use tidegate_core::load::LoadReport;
 use tidegate_core::outcome::{Failure, Outcome, Verdict};
+use tidegate_core::saved::SavedPool;
 use tidegate_core::time::Instant;
 
 /// A time in nanoseconds of the pool's clock, and an input.
@@ -32,6 +33,16 @@ pub(super) enum Input<'a> {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         adaptive: Option<Adaptive>,
     },
+    Changed {
+        endpoint: u32,
+        weight: f64,
+        max_in_flight: Option<u32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        adaptive: Option<Adaptive>,
+    },
+    /// New settings, written as in the first line; the seed counts for nothing.
+    Reconfigured(Box<Settings>),
+    Restored(Box<SavedPool>),
     Removed(u32),
     FirstByte((u32, u32)),
     Connected((u32, u32), u64),
@@ -125,6 +136,14 @@ impl<'a> Input<'a> {
                 max_in_flight: cfg.max_in_flight,
                 adaptive: cfg.adaptive.map(Adaptive::of),
             },
+            Entry::Changed(id, cfg) => Self::Changed {
+                endpoint: id.0,
+                weight: cfg.weight,
+                max_in_flight: cfg.max_in_flight,
+                adaptive: cfg.adaptive.map(Adaptive::of),
+            },
+            Entry::Reconfigured(cfg, checked) => Self::Reconfigured(Box::new(Settings::of("", cfg, checked, 0))),
+            Entry::Restored(saved) => Self::Restored(Box::new((*saved).clone())),
             Entry::Removed(id) => Self::Removed(id.0),
             Entry::Event(event) => Self::event(event),
             Entry::Deadline => Self::Deadline(()),

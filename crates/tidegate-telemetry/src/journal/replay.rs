@@ -159,6 +159,12 @@ impl Again {
                     return Err(format!("the endpoint got slot {} instead of {endpoint}", id.0));
                 }
             }
+            Input::Changed { endpoint, weight, max_in_flight, adaptive } => {
+                let (name, adaptive) = (String::new(), adaptive.map(Adaptive::core));
+                self.pool.change(now, EndpointId(endpoint), &EndpointConfig { name, weight, max_in_flight, adaptive });
+            }
+            Input::Reconfigured(settings) => self.pool.reconfigure(now, settings.core()?, settings.checked),
+            Input::Restored(saved) => self.pool.restore(now, &saved),
             Input::Removed(endpoint) => self.pool.remove(now, EndpointId(endpoint)),
             Input::Deadline(()) => self.pool.on_deadline(now),
             Input::Settled { key, verdict, tokens } => {

@@ -57,6 +57,8 @@ impl JournalWriter {
         let path = folder.join(format!("{}.jsonl", settings.pool));
         let wrong = |error| JournalError { path: path.clone(), error };
         std::fs::create_dir_all(folder).map_err(wrong)?;
+        // A new file, not the old one emptied: the process that is being replaced may still write to that.
+        let _ = std::fs::remove_file(&path);
         let mut file = File::create(&path).map_err(wrong)?;
         let first = serde_json::to_string(settings).map_err(|e| wrong(io::Error::other(e)))?;
         writeln!(file, "{first}").map_err(wrong)?;

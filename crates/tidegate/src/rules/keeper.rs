@@ -14,6 +14,8 @@ const MAX_CHANGES: usize = 50;
 
 /// A rule under way.
 pub(super) struct Kept {
+    /// What it was made from.
+    pub(super) settings: tidegate_config::Rule,
     pub(super) rule: Rule,
     pub(super) target: Target,
     /// What it looks at.
@@ -29,6 +31,20 @@ pub(super) struct Kept {
 }
 
 impl Kept {
+    /// A rule that has seen nothing.
+    pub(super) fn new(rule: &tidegate_config::Rule) -> Self {
+        Self {
+            settings: rule.clone(),
+            rule: Rule::new(rule.core().clone()),
+            target: rule.target.clone(),
+            metric: super::metrics::shown(&rule.when.source),
+            problem: None,
+            said: None,
+            pretended: rule.dry_run.then(|| rule.core().configured),
+            changes: VecDeque::new(),
+        }
+    }
+
     /// The value the rule's next step begins at.
     pub(super) fn present(&self, levers: &Levers) -> Option<f64> {
         self.pretended.or_else(|| levers.present(&self.target))

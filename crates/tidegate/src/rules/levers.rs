@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use tidegate_config::Target;
 use tidegate_core::event::Event;
-use tidegate_core::id::EndpointId;
-use tidegate_proxy::{Governor, PoolHandle};
+use tidegate_proxy::{Current, Governor, PoolHandle};
 
 /// The handles.
 pub(crate) struct Levers {
     pub(crate) governor: Arc<Governor>,
-    pub(crate) pools: Vec<Arc<PoolHandle>>,
+    pub(crate) current: Current,
 }
 
 impl Levers {
@@ -22,10 +21,11 @@ impl Levers {
                 self.governor.with(|limits, _| limits.rate(limit, &path)).map(|per_second| per_second * period_s)
             }
             Target::Total { limit } => self.governor.with(|limits, _| limits.total(limit)).map(f64::from),
-            Target::Pool { pool } => self.pools.get(*pool)?.with(|p, _| p.config().max_in_flight).map(f64::from),
+            Target::Pool { pool } => self.pool(*pool)?.with(|p, _| p.config().max_in_flight).map(f64::from),
             Target::Weight { pool, endpoint } => {
-                let pool = self.pools.get(*pool).filter(|p| *endpoint < p.endpoints.len())?;
-                Some(pool.with(|p, _| p.endpoints().get(EndpointId(*endpoint as u32)).weight))
+                let pool = self.pool(*pool)?;
+                let id = *pool.ids().get(*endpoint)?;
+                Some(pool.with(|p, _| p.endpoints().get(id).weight))
             }
         }
     }
@@ -39,17 +39,22 @@ impl Levers {
             }
             // Core keeps it whole and at least 1.
             Target::Total { limit } => self.governor.with(|limits, _| limits.set_total(limit, value as u32)),
-            Target::Pool { pool } => self.pools.get(*pool).is_some_and(|p| {
+            Target::Pool { pool } => self.pool(*pool).is_some_and(|p| {
                 p.on_event(Event::MaxInFlight(value as u32));
                 true
             }),
             Target::Weight { pool, endpoint } => {
-                let found = self.pools.get(*pool).filter(|p| *endpoint < p.endpoints.len());
-                found.is_some_and(|p| {
-                    p.on_event(Event::Weight { endpoint: EndpointId(*endpoint as u32), weight: value });
+                let found = self.pool(*pool).and_then(|p| Some((*p.ids().get(*endpoint)?, p)));
+                found.is_some_and(|(endpoint, p)| {
+                    p.on_event(Event::Weight { endpoint, weight: value });
                     true
                 })
             }
         }
+    }
+
+    /// The `place`-th pool of the config in force, which the rules are of, too.
+    fn pool(&self, place: usize) -> Option<Arc<PoolHandle>> {
+        self.current.load().pools.get(place).map(Arc::clone)
     }
 }

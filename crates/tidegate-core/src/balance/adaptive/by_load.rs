@@ -154,6 +154,11 @@ impl ByLoad {
         externality * (ours / (1.0 - feedback.clamp(0.0, MOST_FEEDBACK)) - 2.0 * temperature).max(0.0)
     }
 
+    /// Takes the parameters of `fresh` and keeps what was learned.
+    pub(super) fn reconfigure(&mut self, fresh: &Self) {
+        (self.cfg, self.temperature, self.externality) = (fresh.cfg, fresh.temperature, fresh.externality);
+    }
+
     pub(super) fn on_event(&mut self, id: EndpointId, event: &EndpointEvent<'_>, endpoints: &Endpoints) {
         match event {
             EndpointEvent::Added { .. } | EndpointEvent::Removed => *self.seen.at(id) = Seen::default(),

@@ -19,6 +19,16 @@ pub(super) struct Pace {
 }
 
 impl Pace {
+    /// Its numbers, and seconds of the last update; 0 stands for what is not known.
+    pub(super) fn parts(&self) -> [f64; 4] {
+        [self.tau, self.tau0.unwrap_or(0.0), self.n, self.updated.as_secs_f64()]
+    }
+
+    /// One with these numbers.
+    pub(super) fn of([tau, tau0, n, updated]: [f64; 4]) -> Self {
+        Self { tau, tau0: (tau0 > 0.0).then_some(tau0), n, updated: Instant::from_secs_f64(updated) }
+    }
+
     /// A tick of `elapsed_s` with `tokens` of own streams, which ran for `stream_s` stream-seconds while `n` requests were there.
     /// A tick without any token is a stall and counts as its whole length. False if streams did not run throughout.
     pub(super) fn on_progress(&mut self, now: Instant, tokens: u64, stream_s: f64, elapsed_s: f64, n: f64) -> bool {

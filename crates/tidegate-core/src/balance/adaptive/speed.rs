@@ -21,6 +21,17 @@ pub(super) struct PoolSpeed {
 }
 
 impl PoolSpeed {
+    /// Its numbers; 0 stands for what is not known.
+    pub(super) fn parts(&self) -> [f64; 4] {
+        let (tau, tau0) = self.pace.unwrap_or_default();
+        [self.xx.unwrap_or(0.0), self.xy, tau, tau0]
+    }
+
+    /// One with these numbers.
+    pub(super) fn of([xx, xy, tau, tau0]: [f64; 4]) -> Self {
+        Self { xx: (xx > 0.0).then_some(xx), xy, pace: (tau > 0.0).then_some((tau, tau0)) }
+    }
+
     pub(super) fn on_answer(&mut self, x: f64, y: f64) {
         match &mut self.xx {
             None => (self.xx, self.xy) = (Some(x * x), x * y),
@@ -56,6 +67,16 @@ pub(super) struct Speed {
 }
 
 impl Speed {
+    /// Its numbers, and seconds of the last update.
+    pub(super) fn parts(&self) -> [f64; 3] {
+        [self.xx, self.xy, self.updated.as_secs_f64()]
+    }
+
+    /// One with these numbers.
+    pub(super) fn of([xx, xy, updated]: [f64; 3]) -> Self {
+        Self { xx, xy, updated: Instant::from_secs_f64(updated) }
+    }
+
     /// An answer began `y` seconds after its dispatch with `x` units of work predicted.
     pub(super) fn on_answer(&mut self, now: Instant, memory_s: f64, x: f64, y: f64) {
         let kept = libm::exp(-now.secs_since(self.updated) / memory_s);

@@ -75,6 +75,11 @@ impl Baseline {
         self.failed.on_outcome(now, failed);
     }
 
+    /// Takes over a rate of failures.
+    pub(super) fn assume(&mut self, own: f64) {
+        self.own = if own.is_finite() { own.clamp(0.005, 0.15) } else { self.own };
+    }
+
     /// Rate of failures ever, 0.005..0.15.
     pub(super) fn own(&self) -> f64 {
         self.own

@@ -36,6 +36,11 @@ impl Waiting {
         turn
     }
 
+    /// The next request gets this turn; to be called while nobody waits.
+    pub(super) fn number_from(&mut self, turn: u64) {
+        self.next_turn = turn;
+    }
+
     /// The request of `turn` waits no longer. Whether it waited until now, and was late.
     pub(super) fn on_answer(&mut self, turn: u64) -> Option<bool> {
         let place = self.entries.binary_search_by_key(&turn, |e| e.turn).ok()?;

@@ -119,6 +119,16 @@ impl RateRule {
         }
     }
 
+    /// `more` were used elsewhere; negative gives back.
+    pub(super) fn charge(&mut self, now: Instant, slot: u32, more: f64) {
+        match self.names.get_mut(slot).map(|m| &mut m.meter) {
+            Some(Meter::Bucket(b)) => b.settle(now, more),
+            Some(Meter::Leaky(l)) if more >= 0.0 => l.charge(now, whole(more)),
+            Some(Meter::Leaky(l)) => l.give_back(whole(-more)),
+            None => {}
+        }
+    }
+
     /// New numbers for all names, minting nothing.
     pub(super) fn set(&mut self, now: Instant, cfg: RateConfig) {
         self.cfg = cfg;

@@ -5,6 +5,7 @@ use crate::limit::directory::{Directory, OTHERS};
 use crate::limit::quantity::{Ask, Scope};
 use crate::limit::tree::{Kind, NodeId, Share, Tree};
 use crate::time::Instant;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 /// A named place in the tree.
@@ -58,6 +59,17 @@ impl SharesRule {
             above = at + 1;
         }
         self.places.get(above.checked_sub(1)?).copied()
+    }
+
+    /// The node at a path of names, which is made if it is not there.
+    pub(super) fn enter_path(&mut self, now: Instant, path: &[String]) -> Option<NodeId> {
+        let (mut above, mut node) = (0, self.tree.root());
+        for (level, name) in path.iter().enumerate().take(self.cfg.levels.len()) {
+            let at = self.place(now, level, above, node, name)?;
+            node = self.places.get(at)?.node;
+            above = at + 1;
+        }
+        (path.len() <= self.cfg.levels.len()).then_some(node)
     }
 
     /// The node at a path of names; the root for none.
