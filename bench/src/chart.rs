@@ -1,8 +1,9 @@
 //! The run as a picture: bars per proxy, six panels, plain SVG.
 //!
-//! A plotting library would bring more than these few rectangles need. Long bars are cut at twelve times the shortest, and say so, because one slow
-//! router would otherwise flatten all others.
+//! A plotting library would bring more than these few rectangles need. Bars are cut at three times the median, and say so, because one slow router would
+//! otherwise flatten all others.
 
+use crate::figures::Figures;
 use crate::report;
 use crate::side_by_side::Row;
 use std::fmt::Write;
@@ -12,22 +13,25 @@ const BAR: usize = 15;
 const PITCH: usize = 22;
 const NAME_WIDTH: usize = 132;
 const LONGEST_BAR: f64 = 230.0;
-const CUT: f64 = 12.0;
+/// Longest bar, in medians.
+const CUT: f64 = 3.0;
 
-/// What a panel shows of a row.
-type Value = fn(&Row) -> f64;
+/// What a panel shows of a row; none where the proxy could not carry that load.
+type Value = fn(&Row) -> Option<f64>;
 
 /// Draws a run.
 pub fn svg(machine: &str, rows: &[Row]) -> String {
     let panels: [(&str, Value); 6] = [
-        ("CPU per JSON request, us (less is better)", |r| r.unary.cpu_us),
-        ("CPU per streamed event at 500 streams, us (less is better)", |r| r.streams[0].cpu_us),
-        ("JSON requests per second on one core (more is better)", |r| r.unary.per_s),
-        ("Added p99 of JSON requests at half load, us (less is better)", |r| report::added(&r.half, &r.half_direct).1),
-        ("Added p99 of events at half load, us (less is better)", |r| {
-            report::added(&r.streaming, &r.streaming_direct).1
+        ("CPU per JSON request, us (less is better)", |r| measured(&r.unary, r.unary.cpu_us)),
+        ("CPU per streamed event at 500 streams, us (less is better)", |r| {
+            measured(&r.streams[0], r.streams[0].cpu_us)
         }),
-        ("Memory with 500 streams, MiB (less is better)", |r| r.streams[0].resident_kib as f64 / 1024.0),
+        ("JSON requests per second on one core (more is better)", |r| measured(&r.unary, r.unary.per_s)),
+        ("Added p99 of JSON requests at half load, us (less is better)", |r| Some(report::added_to_requests(r)?.1)),
+        ("Added p99 of events at half load, us (less is better)", |r| Some(report::added_to_events(r)?.1)),
+        ("Memory with 500 streams, MiB (less is better)", |r| {
+            measured(&r.streams[0], r.streams[0].resident_kib as f64 / 1024.0)
+        }),
     ];
     let panel_height = 34 + PITCH * rows.len().max(1);
     let (width, height) = (2 * PANEL_WIDTH + 20, 3 * panel_height + 70);
@@ -44,15 +48,21 @@ pub fn svg(machine: &str, rows: &[Row]) -> String {
     text
 }
 
-fn panel(text: &mut String, rows: &[Row], value: Value, x: usize, y: usize) {
-    let values: Vec<f64> = rows.iter().map(|r| value(r).max(0.0)).collect();
-    let least = values.iter().copied().filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
-    let longest = values.iter().copied().fold(0.0, f64::max).min(least * CUT).max(f64::MIN_POSITIVE);
+fn panel(text: &mut String, rows: &[Row], of: Value, x: usize, y: usize) {
+    let values: Vec<f64> = rows.iter().map(|r| of(r).unwrap_or(0.0).max(0.0)).collect();
+    let mut ranked = values.clone();
+    ranked.sort_by(f64::total_cmp);
+    let (median, most) = (ranked.get(ranked.len() / 2), ranked.last());
+    let longest = most.copied().unwrap_or(0.0).min(median.map_or(0.0, |m| m * CUT)).max(f64::MIN_POSITIVE);
     for (place, (row, value)) in rows.iter().zip(values).enumerate() {
         let top = y + place * PITCH;
         let (bar, is_cut) = ((value / longest).min(1.0) * LONGEST_BAR, value > longest);
         let colour = if row.name == "tidegate" { "#0b7285" } else { "#adb5bd" };
-        let number = if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.1}") };
+        let number = match of(row) {
+            None => "could not carry it".to_owned(),
+            Some(exact) if exact >= 100.0 => format!("{exact:.0}"),
+            Some(exact) => format!("{exact:.1}"),
+        };
         let note =
             [if is_cut { ", bar cut" } else { "" }, if report::passes_on(row) { "" } else { ", gathers events" }];
         let (base, left) = (top + 12, x + NAME_WIDTH);
@@ -65,6 +75,10 @@ fn panel(text: &mut String, rows: &[Row], value: Value, x: usize, y: usize) {
             note.concat(),
         );
     }
+}
+
+fn measured(of: &Figures, value: f64) -> Option<f64> {
+    (of.per_s >= 1.0).then_some(value)
 }
 
 fn escaped(text: &str) -> String {

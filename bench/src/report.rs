@@ -8,6 +8,8 @@ use std::fmt::Write;
 const SATURATED: f64 = 0.93;
 /// What stands where a proxy could not carry the load of a phase.
 const NOT_MEASURED: &str = "-";
+/// Events a second of each stream.
+const EVENTS_PER_S: f64 = 50.0;
 /// Share of what was asked for that a proxy must do to count as not overloaded.
 const KEPT_UP: f64 = 0.95;
 /// Events that a read may find on average, where events are passed on as they come.
@@ -31,7 +33,7 @@ fn json(text: &mut String, rows: &[Row]) {
     text.push_str("**JSON requests**, 64 connections\n\n");
     text.push_str("| proxy | CPU per request, us | requests/s on one core | requests per second of CPU | core used by it / by others | added at half load: p50, us | p99, us | failed |\n|---|---|---|---|---|---|---|---|\n");
     for row in rows {
-        let (p50, p99) = added_words(&row.half, &row.half_direct, row.unary.per_s / 2.0);
+        let (p50, p99) = in_words(added_to_requests(row));
         let _ = writeln!(
             text,
             "| {} | {} | {}{} | {} | {:.0} % / {:.0} % | {p50} | {p99} | {} |",
@@ -53,7 +55,7 @@ fn events(text: &mut String, rows: &[Row]) {
     text.push_str("| proxy | CPU per event at 500 streams, us | at 1,300 | events/s at 1,300 | core used by it / by others | added at half load: p50, us | p99, us | streams then | events per read | between reads: p50, ms | p99, ms | passes each on |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
     for row in rows {
         let (few, many, half) = (&row.streams[0], &row.streams[1], &row.streaming);
-        let (p50, p99) = added_words(half, &row.streaming_direct, row.half_streams as f64 * 50.0);
+        let (p50, p99) = in_words(added_to_events(row));
         let _ = writeln!(
             text,
             "| {} | {} | {} | {}{} | {:.0} % / {:.0} % | {p50} | {p99} | {} | {:.1} | {:.1} | {:.1} | {} |",
@@ -116,18 +118,25 @@ fn held(figures: &Figures, asked: u64) -> String {
     if figures.open * 100 < asked * 95 { format!("{mib:.0} with {} open", figures.open) } else { format!("{mib:.0}") }
 }
 
-/// What a proxy adds to median and 99th percentile, microseconds.
-pub fn added(with: &Figures, without: &Figures) -> (f64, f64) {
-    (with.delay.p50_us - without.delay.p50_us, with.delay.p99_us - without.delay.p99_us)
+/// What a proxy adds to the time of JSON requests: median and 99th percentile, microseconds.
+pub fn added_to_requests(row: &Row) -> Option<(f64, f64)> {
+    added(&row.half, &row.half_direct, row.unary.per_s / 2.0)
 }
 
-/// The same in words; a proxy that could not keep up with half of what it did before, on a machine that others use, has no added time.
-fn added_words(with: &Figures, without: &Figures, asked_per_s: f64) -> (String, String) {
-    if with.per_s < asked_per_s * KEPT_UP {
-        return ("overloaded".to_owned(), format!("at {:.0}/s", asked_per_s));
-    }
-    let (p50, p99) = added(with, without);
-    (format!("{p50:.0}"), format!("{p99:.0}"))
+/// What a proxy adds to the time of an event: median and 99th percentile, microseconds.
+pub fn added_to_events(row: &Row) -> Option<(f64, f64)> {
+    added(&row.streaming, &row.streaming_direct, row.half_streams as f64 * EVENTS_PER_S)
+}
+
+/// None where a proxy could not keep up with half of what it did before, on a machine that others use.
+fn added(with: &Figures, without: &Figures, asked_per_s: f64) -> Option<(f64, f64)> {
+    let added = (with.delay.p50_us - without.delay.p50_us, with.delay.p99_us - without.delay.p99_us);
+    (with.per_s >= asked_per_s * KEPT_UP).then_some(added)
+}
+
+fn in_words(added: Option<(f64, f64)>) -> (String, String) {
+    let word = || "overloaded".to_owned();
+    added.map_or_else(|| (word(), word()), |(p50, p99)| (format!("{p50:.0}"), format!("{p99:.0}")))
 }
 
 /// What kept a rate from being higher, where it was not the proxy alone.
