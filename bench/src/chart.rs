@@ -63,8 +63,10 @@ fn panel(text: &mut String, rows: &[Row], of: Value, x: usize, y: usize) {
             Some(exact) if exact >= 100.0 => format!("{exact:.0}"),
             Some(exact) => format!("{exact:.1}"),
         };
-        let note =
-            [if is_cut { ", bar cut" } else { "" }, if report::passes_on(row) { "" } else { ", gathers events" }];
+        let note = [
+            if is_cut { ", bar cut" } else { "" },
+            if report::passes_on(row) == Some(false) { ", gathers events" } else { "" },
+        ];
         let (base, left) = (top + 12, x + NAME_WIDTH);
         let _ = writeln!(
             text,

@@ -42,7 +42,7 @@ pub struct Where {
 
 /// Names in the order in which they run.
 pub const NAMES: [&str; 9] =
-    ["nginx", "haproxy", "haproxy, streaming", "envoy", "traefik", "vllm-router", "smg", "litellm", "tidegate"];
+    ["nginx", "haproxy", "haproxy, streaming", "tidegate", "envoy", "traefik", "vllm-router", "smg", "litellm"];
 
 impl Where {
     /// The proxy of a name, or why it is left out.
