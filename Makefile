@@ -3,7 +3,7 @@ CARGO ?= cargo
 ARGS ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: demo test check fmt show bench audit setup
+.PHONY: demo test check fmt show soak bench bench-peers bench-decision bench-contention audit setup
 
 # Builds, starts three engines of different speed and the gateway, runs six policies over the same load, prints a table, and stays up.
 demo: setup
@@ -14,15 +14,18 @@ test: setup check
 	tools/run-tests
 	$(CARGO) build --quiet -p tidegate
 	tools/openai-client $(TARGET)/debug/tidegate
+	$(CARGO) test --quiet --manifest-path bench/Cargo.toml --target-dir $(TARGET)/bench-build
 
 # What needs no test run.
 check:
 	$(CARGO) fmt --all -- --check
+	$(CARGO) fmt --manifest-path bench/Cargo.toml -- --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 	$(CARGO) run --quiet -p xtask -- tidy
 
 fmt:
 	$(CARGO) fmt --all
+	$(CARGO) fmt --manifest-path bench/Cargo.toml
 
 # 2,000 streams over 20 reloads of the config and 3 hand-overs between processes; takes minutes and thousands of sockets.
 show:
@@ -34,10 +37,21 @@ soak:
 	$(CARGO) build --release --quiet -p tidegate
 	tools/soak.py $(TARGET)/release/tidegate $(or $(ARGS),30)
 
-# One decision for every policy and size of fleet; then, where ../shared/bench is there, proxies side by side.
+# Proxies side by side on this machine, into $(TARGET)/bench: see bench/README.md. `ARGS="--only 'nginx;tidegate'"` for some of them.
 bench:
+	tools/bench $(ARGS)
+
+# What of the other proxies comes from PyPI, into virtual environments that `make bench` finds.
+bench-peers:
+	tools/bench-peers
+
+# One decision for every policy and size of fleet.
+bench-decision:
 	$(CARGO) bench -p tidegate-core --bench decision -- $(ARGS)
-	tools/compare
+
+# What the locks that threads share cost, by one thread and by two.
+bench-contention:
+	$(CARGO) run --release --quiet --manifest-path bench/Cargo.toml --target-dir $(TARGET)/bench-build -- contention $(ARGS)
 
 # Licences, advisories and duplicate crates. Needs cargo-deny and its database, so it is no part of `make test`.
 audit:

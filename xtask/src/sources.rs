@@ -23,7 +23,7 @@ pub(crate) struct Source {
 pub(crate) fn read() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default();
     let mut files = Vec::new();
-    for folder in ["crates", "xtask", "fuzz"] {
+    for folder in ["crates", "xtask", "fuzz", "bench"] {
         collect(&root.join(folder), &mut files);
     }
     files.sort();

@@ -128,7 +128,7 @@ impl Relay {
             StreamEnd::Any => Marker::None,
         };
         let events = end.record.stream.then(|| Events::new(marker));
-        let tail = end.budget.counts_tokens().then(Tail::default);
+        let tail = end.budget.counts_tokens().then(|| Tail::new(end.record.stream));
         let tokens = end.core.tokens.borrow_mut().of(end.lease.endpoint());
         let mut relay = Self {
             first,

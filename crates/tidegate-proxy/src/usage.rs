@@ -5,13 +5,16 @@
 
 use serde::Deserialize;
 
-/// Bytes kept: OpenAI-shaped answers end with their usage, and engines add little after it.
-const KEPT: usize = 4096;
+/// Bytes kept of an answer in one piece: OpenAI-shaped answers end with their usage, and engines add little after it.
+const OF_ANSWER: usize = 4096;
+/// Bytes kept of a stream, whose last events are short; there may be thousands at a time.
+const OF_STREAM: usize = 1024;
 
 /// The end of a body.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tail {
     bytes: Vec<u8>,
+    kept: usize,
 }
 
 /// Tokens an engine says it used.
@@ -31,13 +34,18 @@ struct Told {
 }
 
 impl Tail {
+    /// Of a stream of events, or of an answer in one piece.
+    pub(crate) fn new(is_stream: bool) -> Self {
+        Self { bytes: Vec::new(), kept: if is_stream { OF_STREAM } else { OF_ANSWER } }
+    }
+
     /// Takes the next piece of the body.
     pub(crate) fn on_bytes(&mut self, piece: &[u8]) {
-        let piece = piece.get(piece.len().saturating_sub(KEPT)..).unwrap_or(piece);
-        let over = (self.bytes.len() + piece.len()).saturating_sub(2 * KEPT);
+        let piece = piece.get(piece.len().saturating_sub(self.kept)..).unwrap_or(piece);
+        let over = (self.bytes.len() + piece.len()).saturating_sub(2 * self.kept);
         if over > 0 {
             // Rarely: one move per kept length, not one per piece.
-            self.bytes.drain(..self.bytes.len().saturating_sub(KEPT.saturating_sub(piece.len())));
+            self.bytes.drain(..self.bytes.len().saturating_sub(self.kept.saturating_sub(piece.len())));
         }
         self.bytes.extend_from_slice(piece);
     }
@@ -80,32 +88,32 @@ mod tests {
         // gateways.md 41: a final usage event split over two packets was lost.
         let wanted = Some(Usage { prompt_tokens: 12, output_tokens: 7 });
         for at in 0..STREAM.len() {
-            let mut tail = Tail::default();
+            let mut tail = Tail::new(true);
             tail.on_bytes(&STREAM.as_bytes()[..at]);
             tail.on_bytes(&STREAM.as_bytes()[at..]);
             assert_eq!(tail.usage(), wanted, "split at {at}");
         }
-        let mut tail = Tail::default();
+        let mut tail = Tail::new(true);
         STREAM.bytes().for_each(|b| tail.on_bytes(&[b]));
         assert_eq!(tail.usage(), wanted);
     }
 
     #[test]
     fn only_the_end_of_a_long_answer_is_kept() {
-        let mut tail = Tail::default();
+        let mut tail = Tail::new(true);
         for _ in 0..10_000 {
             tail.on_bytes(&[b'x'; 100]);
         }
         tail.on_bytes(STREAM.as_bytes());
         assert_eq!(tail.usage(), Some(Usage { prompt_tokens: 12, output_tokens: 7 }));
-        assert!(tail.bytes.len() <= 2 * KEPT);
+        assert!(tail.bytes.len() <= 2 * OF_STREAM);
         tail.on_bytes(&[b'x'; 100_000]);
         assert_eq!(tail.usage(), None);
     }
 
     #[test]
     fn embeddings_say_what_they_used_too() {
-        let mut tail = Tail::default();
+        let mut tail = Tail::new(true);
         tail.on_bytes(br#"{"data":[],"usage":{"prompt_tokens":9,"total_tokens":9}}"#);
         assert_eq!(tail.usage(), Some(Usage { prompt_tokens: 9, output_tokens: 0 }));
     }
