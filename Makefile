@@ -3,7 +3,7 @@ CARGO ?= cargo
 ARGS ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: demo test check fmt show soak bench bench-peers bench-decision bench-contention audit setup
+.PHONY: demo test check fmt show soak bench bench-peers bench-decision bench-contention audit setup fuzz attack smuggling clients-that-leave
 
 # Builds, starts three engines of different speed and the gateway, runs six policies over the same load, prints a table, and stays up.
 demo: setup
@@ -14,6 +14,7 @@ test: setup check
 	tools/run-tests
 	$(CARGO) build --quiet -p tidegate
 	tools/openai-client $(TARGET)/debug/tidegate
+	tools/smuggling $(TARGET)/debug/tidegate
 	$(CARGO) test --quiet --manifest-path bench/Cargo.toml --target-dir $(TARGET)/bench-build
 
 # What needs no test run.
@@ -31,6 +32,23 @@ fmt:
 show:
 	SHOW_STREAMS=2000 SHOW_RELOADS=20 SHOW_HAND_OVERS=3 SHOW_SECONDS=40 \
 		$(CARGO) test --release -p tidegate --test lifecycle_show -- --nocapture
+
+# Every fuzz target for a minute each, from its corpus; needs cargo-fuzz. `make test` replays the corpora.
+fuzz:
+	tools/fuzz 60 $(ARGS)
+
+# Attacks of full size on a release build; prints what each costs memory and a client that behaves. `make test` runs small ones.
+attack:
+	tools/attack $(ARGS)
+
+# Ambiguous requests through the gateway to nginx, HAProxy, Node and uvicorn, as far as they are installed, and past it.
+smuggling:
+	$(CARGO) build --quiet -p tidegate
+	tools/smuggling $(TARGET)/debug/tidegate
+
+# How soon an engine is told that its client has left, in every phase of a request.
+clients-that-leave:
+	$(CARGO) test --quiet -p tidegate-proxy --test disconnect -- --nocapture
 
 # Half an hour of mixed load with faults and a reload every 10 s: flat memory, everything back to zero.
 soak:

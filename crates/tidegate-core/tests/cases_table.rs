@@ -12,7 +12,8 @@ fn every_test_named_in_the_table_of_cases_exists() {
     for name in named {
         let (file, test) = name.rsplit_once("::").unwrap();
         let (package, file) = file.split_once('/').unwrap();
-        let package = root.join(format!("crates/tidegate-{package}"));
+        let package = if package == "tidegate" { "tidegate".to_owned() } else { format!("tidegate-{package}") };
+        let package = root.join("crates").join(package);
         let places = [
             format!("tests/{file}.rs"),
             format!("src/{file}.rs"),

@@ -1,8 +1,9 @@
 //! What a client asked for, as every attempt sends it and a decision sees it.
 
 use crate::sniff::Sniffed;
+use crate::upload::Moved;
 use http::{HeaderMap, HeaderValue, Method, Uri};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use tidegate_core::id::EndpointId;
 use tidegate_core::request::Request;
@@ -14,8 +15,8 @@ pub(crate) struct Asked {
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) body: RefCell<Sniffed>,
-    /// Pieces of the body that went up, if it is streamed.
-    pub(crate) moved: Option<Rc<Cell<u64>>>,
+    /// How far the body is, if it is streamed.
+    pub(crate) moved: Option<Rc<Moved>>,
     /// The protocol that the client wants to go on with, such as `websocket`.
     pub(crate) upgrade: Option<HeaderValue>,
     pub(crate) hash_key: Option<u64>,

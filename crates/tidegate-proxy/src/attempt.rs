@@ -12,7 +12,7 @@ use crate::grpc;
 use crate::headers::{is_event_stream, is_wanted};
 use crate::http1::SendError;
 use crate::lease::Lease;
-use crate::upload::UploadError;
+use crate::upload::{UploadError, too_slow};
 use crate::upstream::Upstream;
 use crate::wanted::Wanted;
 use http::HeaderMap;
@@ -60,7 +60,7 @@ pub(crate) async fn attempt(core: &Core, asked: &Asked, lease: Lease) -> (Lease,
                     result = &mut begun => result,
                     // A body that is gone cannot be sent elsewhere: then it is better to wait.
                     () = hangs, if asked.is_replayable() => Err(Miss::Hung),
-                    () = silence(asked, limit) => Err(Miss::Endpoint(Failure::FirstByteTimeout)),
+                    whose = silence(asked, limit) => Err(whose),
                 }
             }
         }
@@ -68,15 +68,19 @@ pub(crate) async fn attempt(core: &Core, asked: &Asked, lease: Lease) -> (Lease,
     (lease, result)
 }
 
-/// Ends when an endpoint has said nothing for `limit`, all of which but [`LISTEN_AFTER`] is still to pass. A body that is going up is not
-/// waited for in silence: the time begins again with its pieces.
-async fn silence(asked: &Asked, limit: Duration) {
+/// Ends when an endpoint has said nothing for `limit`, all of which but [`LISTEN_AFTER`] is still to pass, and says whose fault it is. A
+/// body that is going up is not waited for in silence: the time begins again with its pieces. If the endpoint has all that came of it
+/// and waits for more, it is the client who is slow, and no endpoint is blamed.
+async fn silence(asked: &Asked, limit: Duration) -> Miss {
     let (mut seen, mut wait) = (0, limit.saturating_sub(LISTEN_AFTER));
     loop {
         tokio::time::sleep(wait).await;
-        let moved = asked.moved.as_ref().map_or(0, |m| m.get());
+        let moved = asked.moved.as_ref().map_or(0, |m| m.bytes());
+        if asked.moved.as_ref().is_some_and(|m| m.is_slow(moved - seen, limit)) {
+            return Miss::Client(too_slow());
+        }
         if moved == seen {
-            return;
+            return Miss::Endpoint(Failure::FirstByteTimeout);
         }
         (seen, wait) = (moved, limit);
     }

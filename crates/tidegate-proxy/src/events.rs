@@ -4,9 +4,9 @@
 use serde_json::Value;
 use tidegate_core::outcome::{Failure, Verdict};
 
-/// Bytes kept of a line: enough for its field and the beginning of its value, and for the text of an error.
-const KEPT: usize = 1024;
-/// Bytes kept of a line that is no error.
+/// Bytes looked at of an error's line: enough for its text. A longer one is taken as an error that says nothing of itself.
+const KEPT: usize = 16 * 1024;
+/// Bytes of a line that say what it is; of one that is no error no more are kept.
 const GLANCE: usize = 48;
 
 /// How a whole stream ends. It depends on what was asked for; of an unknown kind of stream nothing is expected.
@@ -92,9 +92,13 @@ impl Events {
 
     fn keep(&mut self, more: &[u8]) {
         self.length += more.len();
-        let most = if self.line.len() < GLANCE || is_error(&self.line) { KEPT } else { self.line.len() };
-        let room = most.saturating_sub(self.line.len());
-        self.line.extend_from_slice(&more[..more.len().min(room)]);
+        let (begin, rest) = more.split_at(more.len().min(GLANCE.saturating_sub(self.line.len())));
+        self.line.extend_from_slice(begin);
+        // What a line is must not depend on how much of it comes at once: its first bytes decide, and only they.
+        if !rest.is_empty() && is_error(&self.line) {
+            let room = KEPT.saturating_sub(self.line.len());
+            self.line.extend_from_slice(&rest[..rest.len().min(room)]);
+        }
     }
 
     fn on_line(&mut self, line: &[u8]) {
@@ -110,7 +114,7 @@ impl Events {
             self.has_data = true;
             self.is_marker |= self.marker == Marker::Done && data == b"[DONE]";
             if is_error(line) {
-                self.error.get_or_insert(verdict_of(data));
+                self.error.get_or_insert(verdict_of(&data[..data.len().min(KEPT - (line.len() - data.len()))]));
             }
         } else if let Some(event) = field(line, b"event:") {
             match event {
@@ -151,8 +155,10 @@ fn field<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
     Some(value.strip_prefix(b" ").unwrap_or(value))
 }
 
-/// Whether the line's data is an object whose first member is an error: `{"error": {..}}`, or `{"object": "error"}`.
+/// Whether the line's data is an object whose first member is an error: `{"error": {..}}`, or `{"object": "error"}`. Its first
+/// [`GLANCE`] bytes decide.
 fn is_error(line: &[u8]) -> bool {
+    let line = &line[..line.len().min(GLANCE)];
     let inner = || {
         let object = field(line, b"data:")?.strip_prefix(b"{")?.trim_ascii_start();
         let member =
@@ -228,6 +234,19 @@ mod tests {
                 (wanted.0, wanted.1, wanted.2),
                 "{text:?} by the byte"
             );
+        }
+    }
+
+    #[test]
+    fn a_long_error_says_the_same_whole_and_in_pieces() {
+        // Found by fuzzing: of an error of more than a kilobyte, split over two reads, only the beginning was kept, and what was the
+        // client's fault counted against the endpoint.
+        let long = format!("data: {{\"error\":{{\"message\":\"{}\",\"code\":400}}}}\n\n", "x".repeat(1200));
+        let blanks = format!("data: {{{}\"error\":{{\"code\":400}}}}\n\n", " ".repeat(60));
+        for (text, wanted) in [(long, Some(Verdict::ClientError)), (blanks, None)] {
+            for split in 0..=text.len() {
+                assert_eq!(watch(Marker::Done, &text, split).2, wanted, "split at {split}");
+            }
         }
     }
 

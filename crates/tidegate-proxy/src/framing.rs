@@ -129,7 +129,8 @@ impl Seen {
         if colon == 0 || !name.iter().all(|&b| is_token(b)) {
             return Err(bad("bad_header", "a header line has no valid name before its colon"));
         }
-        let value = value.trim_ascii();
+        // Blanks and tabs, and nothing else that some take for a blank.
+        let value = trim_blanks(value);
         if name.eq_ignore_ascii_case(b"content-length") {
             let digits = !value.is_empty() && value.len() < 20 && value.iter().all(u8::is_ascii_digit);
             if !digits {
@@ -164,6 +165,13 @@ impl Seen {
             (false, length) => Ok(Framing::Length(length.unwrap_or(0))),
         }
     }
+}
+
+fn trim_blanks(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
 }
 
 fn is_token(b: u8) -> bool {
@@ -303,6 +311,8 @@ mod tests {
             ("Host: a\r\nX: 1\r\n folded\r\n", "bad_header"),
             ("Host: a\r\nX: 1\nContent-Length: 5\r\n", "bad_line_ending"),
             ("Host: a\r\nX: 1\rContent-Length: 5\r\n", "bad_line_ending"),
+            ("Host: a\r\nTransfer-Encoding: \x0cchunked\r\n", "bad_transfer_encoding"),
+            ("Host: a\r\nContent-Length: 1\x0c\r\n", "bad_content_length"),
             ("Host: a\r\nHost: b\r\n", "bad_host"),
             ("X: 1\r\n", "bad_host"),
         ];

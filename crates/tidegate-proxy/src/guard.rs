@@ -230,6 +230,17 @@ impl<T: AsyncRead + Unpin> Guard<T> {
             }
             // RFC 9112, 2.2: an empty line before a request is to be ignored; the library does.
             Mode::Head(_) if self.held.is_empty() && rest.starts_with(b"\r\n") => Ok(Step::Pass(2)),
+            // So is one that comes in two pieces; it begins no head.
+            Mode::Head(_) if self.held.is_empty() && rest == b"\r" => Ok(Step::Hold),
+            Mode::Head(_) if self.held == b"\r" && rest[0] == b'\n' => {
+                self.held.push(b'\n');
+                Ok(Step::Pass(1))
+            }
+            Mode::Head(scan) if self.held == b"\r" => {
+                scan.scan(&self.held)?;
+                let found = scan.scan(rest)?;
+                self.head(rest, found)
+            }
             Mode::Head(scan) => {
                 let found = scan.scan(rest)?;
                 self.head(rest, found)

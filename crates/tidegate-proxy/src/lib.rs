@@ -20,6 +20,9 @@ mod events;
 mod exchange;
 mod explained;
 mod framing;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gateway;
 mod governor;
 mod grpc;

@@ -7,7 +7,7 @@
 use crate::error::ProxyError;
 use crate::grpc;
 use crate::headers::strip_trailers;
-use crate::upload::Upload;
+use crate::upload::{Moved, Upload, patience, too_slow};
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body_util::BodyExt;
@@ -16,7 +16,6 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use tidegate_config::Limits;
@@ -30,8 +29,8 @@ const BYTES_PER_TOKEN: usize = 4;
 pub(crate) enum Sniffed {
     /// All of it, and what stood behind it.
     Whole(Bytes, Option<HeaderMap>),
-    /// The beginning of a body that goes on; can be sent once. Counts its pieces that went up.
-    Streamed { first: Bytes, rest: Incoming, left: u64, moved: Rc<Cell<u64>> },
+    /// The beginning of a body that goes on; can be sent once. Knows how much of it went up.
+    Streamed { first: Bytes, rest: Incoming, left: u64, moved: Rc<Moved> },
     /// A streamed body that was sent.
     Sent,
 }
@@ -62,8 +61,8 @@ impl Sniffed {
         }
     }
 
-    /// Where a streamed body counts its pieces that went up.
-    pub(crate) fn moved(&self) -> Option<Rc<Cell<u64>>> {
+    /// How far a streamed body is.
+    pub(crate) fn moved(&self) -> Option<Rc<Moved>> {
         if let Self::Streamed { moved, .. } = self { Some(Rc::clone(moved)) } else { None }
     }
 
@@ -99,7 +98,11 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Incoming, limits: &Limit
     let mut first: Option<Bytes> = None;
     let mut more = BytesMut::new();
     let mut trailers = None;
-    while let Some(frame) = next_frame(&mut body, limits.header_timeout).await? {
+    let began = tokio::time::Instant::now();
+    let mut size = 0;
+    while let Some(frame) =
+        next_frame(&mut body, limits.header_timeout, began + patience(limits.header_timeout, size)).await?
+    {
         let data = match frame.into_data() {
             Ok(data) => data,
             Err(mut frame) => {
@@ -116,7 +119,7 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Incoming, limits: &Limit
             }
             (Some(_), false) => more.extend_from_slice(&data),
         }
-        let size = more.len().max(first.as_ref().map_or(0, Bytes::len));
+        size = more.len().max(first.as_ref().map_or(0, Bytes::len));
         if size as u64 > limits.max_body_bytes {
             return Err(too_large());
         }
@@ -136,8 +139,14 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Incoming, limits: &Limit
     Ok(Sniffed::Whole(if more.is_empty() { first.unwrap_or_default() } else { more.freeze() }, trailers))
 }
 
-async fn next_frame(body: &mut Incoming, timeout: Duration) -> Result<Option<hyper::body::Frame<Bytes>>, ProxyError> {
-    match tokio::time::timeout(timeout, body.frame()).await {
+/// The next piece, within `timeout` and before `at`.
+async fn next_frame(
+    body: &mut Incoming,
+    timeout: Duration,
+    at: tokio::time::Instant,
+) -> Result<Option<hyper::body::Frame<Bytes>>, ProxyError> {
+    let at = at.min(tokio::time::Instant::now() + timeout);
+    match tokio::time::timeout_at(at, body.frame()).await {
         Ok(None) => Ok(None),
         Ok(Some(Ok(frame))) => Ok(Some(frame)),
         Ok(Some(Err(_))) => Err(ProxyError::BadRequest {
@@ -145,11 +154,7 @@ async fn next_frame(body: &mut Incoming, timeout: Duration) -> Result<Option<hyp
             message: "the body broke off or is not framed as announced",
             status: 400,
         }),
-        Err(_) => Err(ProxyError::BadRequest {
-            code: "body_timeout",
-            message: "the body did not arrive in time",
-            status: 408,
-        }),
+        Err(_) => Err(too_slow()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The body of a request on its way up: buffered and replayable, or streamed with a bound.
 
+use crate::error::ProxyError;
 use crate::headers::strip_trailers;
 use bytes::Bytes;
 use http::HeaderMap;
@@ -9,6 +10,7 @@ use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 /// A request body.
 pub(crate) enum Upload {
@@ -24,9 +26,42 @@ pub(crate) enum Upload {
         rest: Incoming,
         /// Bytes the rest may still have.
         left: u64,
-        /// Pieces that were taken.
-        moved: Rc<Cell<u64>>,
+        moved: Rc<Moved>,
     },
+}
+
+/// Bytes a second at which a client has to send a body, on average, once `limits.header_timeout` has passed: the default of Apache's
+/// `RequestReadTimeout`. Slower ones hold what they hold for as long as they like.
+const SLOWEST: u64 = 500;
+
+/// How long a client may take in all for the first `bytes` of a body, `grace` included.
+pub(crate) fn patience(grace: Duration, bytes: usize) -> Duration {
+    grace + Duration::from_secs(bytes as u64 / SLOWEST)
+}
+
+/// A client that does not send its body in time.
+pub(crate) fn too_slow() -> ProxyError {
+    ProxyError::BadRequest { code: "body_timeout", message: "the body did not arrive in time", status: 408 }
+}
+
+/// How far a streamed body is.
+#[derive(Debug, Default)]
+pub(crate) struct Moved {
+    bytes: Cell<u64>,
+    /// Whether all that came was taken, so that the next piece is waited for.
+    waits: Cell<bool>,
+}
+
+impl Moved {
+    /// Bytes that were taken.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.get()
+    }
+
+    /// Whether it is the client who keeps the endpoint waiting, `moved` bytes having come in `time`.
+    pub(crate) fn is_slow(&self, moved: u64, time: Duration) -> bool {
+        self.waits.get() && moved < SLOWEST * time.as_secs().max(1)
+    }
 }
 
 /// A body larger than `limits.max_body_bytes`, or one that broke off.
@@ -60,16 +95,20 @@ impl Body for Upload {
                 Poll::Ready(bytes.take().map(Frame::data).or_else(|| trailers.take().map(behind)).map(Ok))
             }
             Self::Streamed { first: first @ Some(_), .. } => Poll::Ready(first.take().map(|b| Ok(Frame::data(b)))),
-            Self::Streamed { rest, left, moved, .. } => Pin::new(rest).poll_frame(cx).map(|frame| {
-                frame.map(|frame| {
-                    let mut frame = frame.map_err(UploadError::Broken)?;
-                    moved.set(moved.get() + 1);
-                    strip_trailers(&mut frame);
-                    let size = frame.data_ref().map_or(0, |d| d.len() as u64);
-                    *left = left.checked_sub(size).ok_or(UploadError::TooLarge)?;
-                    Ok(frame)
+            Self::Streamed { rest, left, moved, .. } => {
+                let polled = Pin::new(rest).poll_frame(cx);
+                moved.waits.set(polled.is_pending());
+                polled.map(|frame| {
+                    frame.map(|frame| {
+                        let mut frame = frame.map_err(UploadError::Broken)?;
+                        strip_trailers(&mut frame);
+                        let size = frame.data_ref().map_or(0, |d| d.len() as u64);
+                        moved.bytes.set(moved.bytes.get() + size);
+                        *left = left.checked_sub(size).ok_or(UploadError::TooLarge)?;
+                        Ok(frame)
+                    })
                 })
-            }),
+            }
         }
     }
 

@@ -137,6 +137,23 @@ async fn heads_that_come_byte_by_byte_are_heads() {
 }
 
 #[tokio::test]
+async fn an_empty_line_before_a_request_may_come_in_pieces() {
+    // Found by fuzzing: split between its CR and its LF it made the request behind it a bad one.
+    let endpoint = Scripted::answering("e", "ok").await;
+    let t = Running::with(&[endpoint.url()], "policy: round_robin", "");
+    let mut client = t.client().await;
+    for _ in 0..2 {
+        for piece in ["\r", "\n", "\r", "\nGET / HTTP/1.1\r\n", "host: a\r\n\r\n"] {
+            client.send(piece).await;
+            // Each is read by itself.
+            tidegate_testkit::takes(std::time::Duration::from_millis(20)).await;
+        }
+        assert_eq!(client.reply().await.text(), "ok");
+    }
+    assert_eq!(refused(&t, "\rGET / HTTP/1.1\r\nhost: a\r\n\r\n").await, (400, "bad_line_ending".to_owned()));
+}
+
+#[tokio::test]
 async fn connections_are_bounded() {
     let endpoint = Scripted::answering("e", "ok").await;
     let t = Running::with(&[endpoint.url()], "policy: round_robin", "limits: { max_connections: 2 }");

@@ -1,6 +1,8 @@
 //! A pool and an onlooker who knows what must hold: driven by property tests, and by the fuzz target `pool`.
 #![allow(dead_code, reason = "each driver uses its part")]
 
+pub(crate) mod bytes;
+
 use crate::driver::{FAILED, at, breaker, cases, secs};
 use proptest::prelude::*;
 use tidegate_core::breaker::Level;

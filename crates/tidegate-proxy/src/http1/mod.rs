@@ -8,3 +8,10 @@ mod client;
 mod head;
 
 pub(crate) use client::{BodyError, Client, SendError};
+
+/// What the fuzz target `answers` drives.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzed {
+    pub(crate) use super::body::Decoder;
+    pub(crate) use super::head::{Head, Malformed, read};
+}

@@ -66,7 +66,9 @@ impl Process {
 
     /// [`Process::start`]; what it said, if it ended instead.
     pub(crate) fn try_start(config: &Path, arguments: &[&str]) -> Result<Self, String> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        // A show may want another build of it than the one of the tests.
+        let binary = std::env::var("TIDEGATE_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_tidegate").to_owned());
+        let mut command = Command::new(binary);
         command.args(["serve", "-c"]).arg(config).args(arguments);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let (said, lines) = mpsc::channel();
