@@ -1,7 +1,7 @@
 //! An endpoint's answer, whole and in pieces.
 
 use super::pieces;
-use crate::http1::fuzzed::{Decoder, Head, Malformed, read};
+use crate::upstream::http1::fuzzed::{Decoder, Head, Malformed, read};
 use http::{HeaderMap, Method};
 
 /// An answer as it was read.

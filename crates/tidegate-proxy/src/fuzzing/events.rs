@@ -1,7 +1,7 @@
 //! A stream of events, whole and in pieces.
 
 use super::pieces;
-use crate::events::{Events, Marker};
+use crate::request::events::{Events, Marker};
 
 /// What is said of a stream does not depend on where its bytes are split.
 pub fn events(input: &[u8]) {

@@ -2,8 +2,8 @@
 
 use super::pieces;
 use crate::Clock;
-use crate::framing::{Carried, Chunks, Framing, HeadLimits, HeadScan, check_head};
-use crate::guard::{Guard, Watch};
+use crate::downstream::framing::{Carried, Chunks, Framing, HeadLimits, HeadScan, check_head};
+use crate::downstream::guard::{Guard, Watch};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;

@@ -1,6 +1,6 @@
 //! What a JSON body says, against a parser that builds the whole value.
 
-use crate::sniff::Fields;
+use crate::request::sniff::Fields;
 use serde_json::Value;
 
 /// Whatever the body, there is an answer; what is taken is an object, and is read as the reference reads it.

@@ -1,0 +1,95 @@
+//! Where one endpoint is. A handle is made when the endpoint joins its pool and lives as long as anybody uses it, so a request keeps the
+//! endpoint it was given, whatever a reload makes of its place.
+
+use crate::upstream::wire::{Secure, Spoken, Wire};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use tidegate_config::{EndpointUrl, Protocol};
+
+/// Numbers given so far.
+static NUMBERED: AtomicU64 = AtomicU64::new(0);
+
+/// Where one endpoint is.
+#[derive(Debug)]
+pub struct EndpointHandle {
+    /// Its URL as configured.
+    pub url: Arc<str>,
+    /// `host:port`.
+    pub authority: String,
+    /// The address, where the host is one.
+    pub(crate) address: Option<SocketAddr>,
+    /// How it is spoken to by TLS; `None` in clear.
+    pub(crate) secure: Option<Secure>,
+    protocol: Protocol,
+    /// Whether HTTP/2 may come of a connection.
+    pub(crate) may_speak_http2: bool,
+    /// Its URL as the value of `x-tidegate-endpoint`.
+    pub(crate) header: http::HeaderValue,
+    /// Tokens relayed since the last progress event, from all cores.
+    pub(crate) tokens: AtomicU64,
+    /// What each core knows it as; no other endpoint of the process ever has it.
+    pub(crate) number: u64,
+    retired: AtomicBool,
+}
+
+impl EndpointHandle {
+    pub(crate) fn new(url: &EndpointUrl, spoken: &Spoken) -> Self {
+        let text = url.to_string();
+        let header = http::HeaderValue::try_from(text.as_str()).unwrap_or(http::HeaderValue::from_static("endpoint"));
+        let secure = spoken.secure(url);
+        let may_speak_http2 = match spoken.protocol {
+            Protocol::Auto => secure.is_some(),
+            Protocol::Http1 => false,
+            Protocol::H2 => true,
+        };
+        Self {
+            url: text.into(),
+            authority: url.authority(),
+            address: url.host().parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, url.port())),
+            secure,
+            protocol: spoken.protocol,
+            may_speak_http2,
+            header,
+            tokens: AtomicU64::new(0),
+            number: NUMBERED.fetch_add(1, Relaxed),
+            retired: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether it is spoken to as `spoken` says.
+    pub(crate) fn is_spoken_to(&self, spoken: &Spoken) -> bool {
+        let settings = self.secure.as_ref().map(|s| &s.settings);
+        let same = match (settings, &spoken.settings) {
+            (Some(mine), Some(theirs)) => Arc::ptr_eq(mine, theirs),
+            (mine, _) => mine.is_none(),
+        };
+        same && self.protocol == spoken.protocol
+    }
+
+    /// Whether it speaks HTTP/2 whatever a handshake finds.
+    pub(crate) fn is_http2_certain(&self) -> bool {
+        self.protocol == Protocol::H2
+    }
+
+    /// Whether HTTP/2 is spoken on this socket.
+    pub(crate) fn speaks_http2(&self, socket: &Wire) -> bool {
+        self.may_speak_http2 && (self.is_http2_certain() || socket.agreed_on_http2())
+    }
+
+    /// It left its pool: connections to it end when their answers do.
+    pub(crate) fn retire(&self) {
+        self.retired.store(true, Relaxed);
+    }
+
+    /// Whether it left its pool.
+    pub fn is_retired(&self) -> bool {
+        self.retired.load(Relaxed)
+    }
+
+    /// Whether `name` means it: its URL, with or without the last slash, or `host:port`.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        let trimmed = name.trim_end_matches('/');
+        self.url.trim_end_matches('/') == trimmed || self.authority == trimmed
+    }
+}
