@@ -18,7 +18,7 @@ import time
 
 from smuggling_cases import CASES
 
-BINARY = sys.argv[1]
+BINARY = os.path.abspath(sys.argv[1])
 FOLDER = tempfile.mkdtemp(prefix="tidegate-smuggling-")
 QUIET_S = 1.0
 processes = []
