@@ -72,6 +72,34 @@ async fn a_client_that_leaves_a_silent_stream_stops_the_engine() {
 }
 
 #[tokio::test]
+async fn a_client_that_sent_more_and_left_is_noticed() {
+    // Bytes behind a request kept the library from reading on: whoever sent one empty line and left held its place until a time-out.
+    for more in ["\r\n", "GET /next HTTP/1.1\r\nhost: t\r\n\r\n", "x"] {
+        let gone = Arc::new(Notify::new());
+        let told = Arc::clone(&gone);
+        let endpoint = Scripted::start(move |mut c| {
+            let told = Arc::clone(&told);
+            async move {
+                c.request().await.unwrap();
+                c.closed().await;
+                told.notify_one();
+            }
+        })
+        .await;
+        let t = Running::with(&[endpoint.url()], "policy: round_robin", "");
+        let mut client = t.client().await;
+        client.get("/", "").await;
+        eventually("it is at the engine", || t.in_flight() == 1).await;
+        client.send(more).await;
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        drop(client);
+        tokio::time::timeout(tidegate_testkit::PATIENCE, gone.notified()).await.unwrap();
+        eventually("in flight returns to 0", || t.in_flight() == 0).await;
+        eventually("one record", || t.outcomes() == ["cancelled"]).await;
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_before_the_answer_stops_the_engine() {
     // gateways.md 2: one in-flight count leaked per client that aborted while the gateway awaited headers.
     let (asked, gone) = (Arc::new(Notify::new()), Arc::new(Notify::new()));

@@ -1,7 +1,7 @@
 //! The words that may stand in the `outcome` label: a closed list, so that no client can make series.
 
 /// Words a record's `outcome` may be counted as; the last two are for what is not listed.
-pub(crate) const OUTCOMES: [&str; 50] = [
+pub(crate) const OUTCOMES: [&str; 51] = [
     "success",
     "client_error",
     "cancelled",
@@ -13,6 +13,7 @@ pub(crate) const OUTCOMES: [&str; 50] = [
     "status",
     "truncated",
     "stalled",
+    "in_band_error",
     "no_route",
     "no_endpoint",
     "all_weights_zero",

@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use tidegate_core::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -20,6 +20,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const REFUSED: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n";
 /// How a client begins that speaks HTTP/2 without having asked (RFC 9113, 3.4), as far as it looks like a head.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
+
+/// Bytes that are read of what a client sends behind a request that is being served.
+const MOST_AHEAD: usize = 16 * 1024;
 
 /// What a connection is waiting for, for its time-outs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub(crate) struct Watch {
     answered: Cell<u64>,
     refusal: RefCell<Option<ProxyError>>,
     pub(crate) waiting: Cell<Waiting>,
+    /// The connection's task, where something was sent ahead: it waits for the socket, and is to read on when the answer is complete.
+    reader: RefCell<Option<Waker>>,
     /// Since when the client takes nothing that waits for it.
     pub(crate) blocked: Cell<Option<Instant>>,
     /// What the connection turns into once the HTTP library lets go of it.
@@ -64,7 +69,8 @@ impl Watch {
         let (waiting, phase) = (Cell::new(Waiting::Request(clock.now())), Cell::new(Phase::Serving));
         let (heads, answered) = (Cell::new(0), Cell::new(0));
         let (refusal, turns_into) = (RefCell::new(None), Cell::new(Turned::Not));
-        Rc::new(Self { heads, answered, refusal, waiting, blocked: Cell::new(None), turns_into, phase, clock })
+        let reader = RefCell::new(None);
+        Rc::new(Self { heads, answered, refusal, waiting, reader, blocked: Cell::new(None), turns_into, phase, clock })
     }
 
     /// Notes whether the client takes what is written to it.
@@ -106,6 +112,9 @@ impl Watch {
         self.answered.set(self.answered.get() + 1);
         if self.waiting.get() == Waiting::Answer && self.answered == self.heads {
             self.waiting.set(Waiting::Request(self.clock.now()));
+            if let Some(reader) = self.reader.take() {
+                reader.wake();
+            }
         }
     }
 }
@@ -126,6 +135,9 @@ pub(crate) struct Guard<T> {
     mode: Mode,
     /// The part of a head that has arrived.
     held: Vec<u8>,
+    /// What was sent behind a request that is being served. The library must not see it: with bytes in hand it would not read on, and not
+    /// notice that its client has left.
+    ahead: Vec<u8>,
     /// Bytes to be handed on before anything else is read.
     ready: Vec<u8>,
     ready_from: usize,
@@ -143,6 +155,7 @@ impl<T: AsyncRead + Unpin> Guard<T> {
             watch,
             mode: Mode::Head(HeadScan::default()),
             held: Vec::new(),
+            ahead: Vec::new(),
             ready: Vec::new(),
             ready_from: 0,
             refused: false,
@@ -152,7 +165,21 @@ impl<T: AsyncRead + Unpin> Guard<T> {
 
     /// The socket, and what was read from it and not handed on.
     pub(crate) fn into_parts(self) -> (T, Vec<u8>) {
-        (self.socket, self.held)
+        (self.socket, [self.held, self.ahead].concat())
+    }
+
+    /// Whether whatever comes now is sent ahead of its time.
+    fn is_ahead(&self) -> bool {
+        matches!(self.mode, Mode::Head(_)) && self.held.is_empty() && self.watch.waiting.get() == Waiting::Answer
+    }
+
+    /// Takes up what was sent ahead, once its time has come.
+    fn catch_up(&mut self) {
+        if !self.ahead.is_empty() && !self.is_ahead() {
+            let input = std::mem::take(&mut self.ahead);
+            let direct = self.take(&input);
+            self.ready.extend_from_slice(&input[..direct]);
+        }
     }
 
     /// Whether the client has not sent all of a body yet: then it is still sending.
@@ -165,6 +192,10 @@ impl<T: AsyncRead + Unpin> Guard<T> {
     fn take(&mut self, input: &[u8]) -> usize {
         let (mut at, mut queued) = (0, 0);
         while at < input.len() {
+            if self.is_ahead() {
+                self.ahead.extend_from_slice(&input[at..]);
+                break;
+            }
             match self.step(&input[at..]) {
                 Ok(Step::Pass(n)) => {
                     at += n;
@@ -280,6 +311,12 @@ impl<T: AsyncRead + Unpin> Guard<T> {
         with_scratch(|scratch| {
             let size = scratch.len().min(buf.remaining());
             loop {
+                if !self.ahead.is_empty() {
+                    *self.watch.reader.borrow_mut() = Some(cx.waker().clone());
+                }
+                if self.ahead.len() >= MOST_AHEAD {
+                    return Poll::Pending;
+                }
                 let mut read = ReadBuf::new(&mut scratch[..size]);
                 ready!(Pin::new(&mut self.socket).poll_read(cx, &mut read))?;
                 if read.filled().is_empty() {
@@ -336,7 +373,12 @@ impl<T: AsyncRead + Unpin> Read for Guard<T> {
                 // Whatever follows is not read as HTTP.
                 return Poll::Pending;
             }
-            ready!(me.poll_fill(cx, &mut buf))?;
+            me.catch_up();
+            if me.ready.is_empty() && !me.broken && !me.refused {
+                ready!(me.poll_fill(cx, &mut buf))?;
+            } else if me.ready.is_empty() {
+                return if me.broken { Poll::Ready(Ok(())) } else { Poll::Pending };
+            }
         }
         let n = (me.ready.len() - me.ready_from).min(buf.remaining());
         buf.put_slice(&me.ready[me.ready_from..me.ready_from + n]);

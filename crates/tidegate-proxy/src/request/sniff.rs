@@ -228,7 +228,8 @@ impl<'a> Fields<'a> {
 
     /// Whether it asks for tokens to be made, and not only read.
     pub(crate) fn generates(&self) -> bool {
-        ["messages", "prompt"].iter().any(|n| self.raw(n).is_some())
+        ["messages", "prompt", "inputs", "contents", "prompt_embeds"].iter().any(|n| self.raw(n).is_some())
+            || self.max_tokens().is_some()
     }
 
     /// The most tokens of output that the request lets the engine make, where it says so.
@@ -245,8 +246,11 @@ impl<'a> Fields<'a> {
 
     /// Prompt tokens, estimated from the bytes of the prompt. `None` if there is none.
     pub(crate) fn prompt_tokens(&self) -> Option<u32> {
-        let bytes: usize =
-            ["messages", "prompt", "input", "query"].iter().filter_map(|n| self.raw(n)).map(str::len).sum();
+        let bytes: usize = ["messages", "prompt", "input", "inputs", "contents", "prompt_embeds", "query"]
+            .iter()
+            .filter_map(|n| self.raw(n))
+            .map(str::len)
+            .sum();
         (bytes > 0).then(|| u32::try_from(bytes.div_ceil(BYTES_PER_TOKEN)).unwrap_or(u32::MAX))
     }
 }
