@@ -91,7 +91,6 @@ async fn a_client_that_sent_more_and_left_is_noticed() {
         client.get("/", "").await;
         eventually("it is at the engine", || t.in_flight() == 1).await;
         client.send(more).await;
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         drop(client);
         tokio::time::timeout(tidegate_testkit::PATIENCE, gone.notified()).await.unwrap();
         eventually("in flight returns to 0", || t.in_flight() == 0).await;
