@@ -177,7 +177,13 @@ def run_grpc(channel):
 
 
 def run_websocket(url, context):
-    with websockets.sync.client.connect(f"{url}/v1/realtime", ssl=context) as socket:
+    try:
+        opened = websockets.sync.client.connect(f"{url}/v1/realtime", ssl=context)
+    except TimeoutError:
+        # Seen once in nine runs over TLS and not understood yet: said aloud, and tried once more.
+        print("  !!  WebSocket: no answer to the handshake within 10 s; once more")
+        opened = websockets.sync.client.connect(f"{url}/v1/realtime", ssl=context)
+    with opened as socket:
         for message in ["hello", b"\x00" * 300_000, "again"]:
             socket.send(message)
             check(f"WebSocket: {len(message)} bytes there and back", socket.recv(timeout=10) == message)
