@@ -22,6 +22,7 @@ pub mod limit;
 pub mod load;
 pub mod outcome;
 pub mod pool;
+pub mod prefix;
 pub mod queue;
 pub mod ramp;
 pub mod request;

@@ -5,5 +5,5 @@ mod report;
 mod signal;
 
 pub use forecast::{Forecast, ForecastConfig};
-pub use report::LoadReport;
+pub use report::{LoadReport, WorkReport};
 pub use signal::{Degraded, LoadSignal};

@@ -9,6 +9,8 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// Output tokens the engine told, or events the relay counted; 0 if unknown.
     pub output_tokens: u32,
+    /// Prompt tokens the engine says it found in its cache; `None` where it does not say.
+    pub cached_tokens: Option<u32>,
 }
 
 /// Whose doing the end was. Three kinds teach nothing about an endpoint: the client's faults, the client's leaving, and throttling.
@@ -56,7 +58,7 @@ pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 impl Outcome {
     /// An outcome of `verdict` with no tokens counted.
     pub const fn new(verdict: Verdict) -> Self {
-        Self { verdict, output_tokens: 0 }
+        Self { verdict, output_tokens: 0, cached_tokens: None }
     }
 
     /// The response time in seconds this outcome counts as, given how long it took: the time itself for a success, a penalty of at least

@@ -29,6 +29,7 @@ use crate::health::Health;
 use crate::id::{EndpointId, RequestKey};
 use crate::journal::{Decided, Entry, Recorder};
 use crate::limit::gradient::Gradient;
+use crate::prefix::PrefixIndex;
 use crate::queue::{FairQueue, WaiterId};
 use crate::ramp::Ramp;
 use crate::request::Request;
@@ -83,6 +84,9 @@ pub struct Pool {
     warm_up: Vec<WarmUpStep>,
     picker: Box<dyn Picker>,
     affinity: Option<Affinity>,
+    prefixes: Option<PrefixIndex>,
+    /// What the current request's prompt matches, by endpoint.
+    matched: Vec<(EndpointId, f64)>,
     budget: RetryBudget,
     /// Times to first byte, for hedging.
     first_bytes: Quantile,
@@ -151,6 +155,8 @@ impl Pool {
             warm_up: cfg.warm_up_steps(),
             picker,
             affinity: cfg.affinity.map(Affinity::new),
+            prefixes: cfg.prefix.map(|p| PrefixIndex::new(p, cfg.replicas)),
+            matched: Vec::new(),
             budget: RetryBudget::new(cfg.retry.budget),
             first_bytes: Quantile::default(),
             rng: Rng::new(seed),
@@ -234,7 +240,21 @@ impl Pool {
     }
 
     /// Finds a place for a request that may have one.
-    fn place(&mut self, now: Instant, req: &Request<'_>, mut explain: Option<&mut Explain>) -> Decision {
+    fn place(&mut self, now: Instant, req: &Request<'_>, explain: Option<&mut Explain>) -> Decision {
+        let Some(prefixes) = self.prefixes.as_ref().filter(|_| !req.prefix.is_empty()) else {
+            return self.place_known(now, req, explain);
+        };
+        let mut matched = core::mem::take(&mut self.matched);
+        prefixes.look_up(req.prefix, req.block_tokens, &mut matched);
+        let decision = self.place_known(now, &Request { matched: &matched, ..*req }, explain);
+        self.matched = matched;
+        if let (Decision::Send { ticket, .. }, Some(prefixes)) = (&decision, &mut self.prefixes) {
+            prefixes.on_sent(ticket.endpoint, req.prefix, req.block_tokens);
+        }
+        decision
+    }
+
+    fn place_known(&mut self, now: Instant, req: &Request<'_>, mut explain: Option<&mut Explain>) -> Decision {
         let class = self.class_of(now, req.class);
         if let Some(ex) = explain.as_deref_mut() {
             ex.excluded.extend(self.endpoints.present().filter(|e| e.gate != Gate::Usable).map(|e| (e.id, e.gate)));
@@ -248,6 +268,9 @@ impl Pool {
             return self.send(now, req, Pick::of(id, "affinity"), "affinity", (class, false));
         }
         let Some((pick, rule)) = self.pick(now, req, explain) else { return self.refuse(now) };
+        if let Some(late) = self.is_late(now, pick.endpoint, req) {
+            return Decision::Shed { why: Shed::GoalUnreachable, retry_after: Some(late) };
+        }
         if let (Some(affinity), Some(Bound::Free), Some(key)) = (&mut self.affinity, bound, req.affinity_key) {
             affinity.bind(key, pick.endpoint);
         }
@@ -278,6 +301,15 @@ impl Pool {
         Some((pick, rule))
     }
 
+    /// By how much the first token would be late at `id`, where the request has a goal, the pool refuses what cannot meet it, and something
+    /// is there already: an idle endpoint is always tried, as a prediction that is wrong would never be corrected else.
+    fn is_late(&self, now: Instant, id: EndpointId, req: &Request<'_>) -> Option<Duration> {
+        let goal = req.ttft_goal.filter(|_| self.cfg.refuse_late && self.endpoints.hot[id.index()].in_flight > 0)?;
+        let expected_s = self.picker.first_byte_s(now, id, req, &self.endpoints)?;
+        let late_s = expected_s - goal.as_secs_f64();
+        (late_s > 0.0).then(|| duration_from_secs(late_s.min(300.0)))
+    }
+
     fn look_up(&mut self, now: Instant, req: &Request<'_>) -> Option<Bound> {
         let (affinity, key) = (self.affinity.as_mut()?, req.affinity_key?);
         // The keys of a returned endpoint come home as its ramp lets them. A new one has only the keys its ramp let in.
@@ -304,7 +336,8 @@ impl Pool {
             endpoint: id,
             at: now,
             first_byte_at: None,
-            work: req.work(),
+            work: req.work_at(id),
+            matched: req.matched_at(id) / self.prefixes.as_ref().map_or(1.0, |p| p.trust(id)),
             predicted: self.picker.predict(now, id, req, &self.endpoints),
             trial,
             tenant: req.tenant,
@@ -347,6 +380,11 @@ impl Pool {
     /// Keys that session affinity remembers.
     pub fn affinity_keys(&self) -> usize {
         self.affinity.as_ref().map_or(0, Affinity::len)
+    }
+
+    /// What is remembered of prompts, where the pool remembers any.
+    pub fn prefixes(&self) -> Option<&PrefixIndex> {
+        self.prefixes.as_ref()
     }
 
     /// The settings in force.

@@ -1,7 +1,7 @@
 //! What a decision may know of a request.
 
 use crate::id::EndpointId;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 
 /// A request as the shell sniffed it. Output lengths are absent on purpose: nobody knows them in advance.
 #[derive(Clone, Copy, Debug, Default)]
@@ -12,6 +12,15 @@ pub struct Request<'a> {
     pub affinity_key: Option<u64>,
     /// Prompt tokens, estimated; `None` for an opaque request, which counts as one unit of work.
     pub prompt_tokens: Option<u32>,
+    /// Chained hashes of the prompt's complete blocks, the first block's first: equal values mean equal prompts up to there. Empty where
+    /// nobody looked.
+    pub prefix: &'a [u64],
+    /// Tokens of one such block.
+    pub block_tokens: u32,
+    /// Prompt tokens that endpoints are expected to have computed already, by endpoint, greatest id last; the pool fills it in.
+    pub matched: &'a [(EndpointId, f64)],
+    /// Longest time to the first token that is of use to who asks, counted from the decision; `None`: any.
+    pub ttft_goal: Option<Duration>,
     /// Hash of the tenant who asks; 0 where nobody is told apart.
     pub tenant: u64,
     /// Route class, by which breakers judge apart where that is asked for.
@@ -32,6 +41,16 @@ impl Request<'_> {
     /// Work an endpoint has to do before the first token, in prompt tokens, at least 1 (notes: adaptive, section 1).
     pub fn work(&self) -> f64 {
         f64::from(self.prompt_tokens.unwrap_or(1).max(1))
+    }
+
+    /// The same at endpoint `id`, less what it is expected to have in its cache.
+    pub fn work_at(&self, id: EndpointId) -> f64 {
+        (self.work() - self.matched_at(id)).max(1.0)
+    }
+
+    /// Prompt tokens that `id` is expected to have computed already.
+    pub fn matched_at(&self, id: EndpointId) -> f64 {
+        self.matched.binary_search_by_key(&id, |m| m.0).map_or(0.0, |i| self.matched[i].1)
     }
 
     /// The tenant's weight against others, `> 0`.

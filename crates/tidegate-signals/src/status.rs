@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tidegate_config::StatusSource;
 use tidegate_core::event::Event;
 use tidegate_core::id::EndpointId;
-use tidegate_core::load::LoadReport;
+use tidegate_core::load::{LoadReport, WorkReport};
 use tidegate_core::rng::Rng;
 use tidegate_core::time::Instant;
 use tokio::time::timeout;
@@ -102,6 +102,7 @@ impl Status {
             load: self.current_load,
             response_time_s: self.response_time,
             utilisation: [self.cpu, self.gpu, self.memory],
+            work: WorkReport::default(),
         }
     }
 }
@@ -119,6 +120,7 @@ mod tests {
             load: Some(0.25),
             response_time_s: Some(0.4),
             utilisation: [None, Some(1.0), None],
+            work: WorkReport::default(),
         };
         assert_eq!(report, expected);
     }

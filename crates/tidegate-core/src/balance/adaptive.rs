@@ -13,29 +13,29 @@
 //!
 //! Where the pool reports loads in 0..1 and they explain response times better than the learned speeds do ([`fit`]), the price is the
 //! learned response time at the forecast load instead ([`by_load`]).
-//! Source: notes, adaptive, sections 1 to 5. The engines' own queue reports join W_i with the AI signals. O(min(n, 64)).
+//! Work ahead and requests present count all replicas and all clients as far as engines tell ([`Outstanding`]).
+//! Source: notes, adaptive, sections 1 to 5. O(min(n, 64)), and the endpoints that are expected to hold the prompt's beginning.
 
 mod by_load;
 mod fit;
 mod pace;
-mod speed;
 
+use super::outstanding::Outstanding;
+use super::speed::{self, PoolSpeed, Speed};
 use super::tie::{Lowest, PerEndpoint};
 use super::{Cx, Pick, Picker, Usable, fastest_recovery};
 use crate::descriptor::{Descriptor, Param, ParamKind, Params, Value};
-use crate::endpoint::{Endpoint, Endpoints};
+use crate::endpoint::Endpoints;
 use crate::event::EndpointEvent;
 use crate::id::EndpointId;
+use crate::pool::Prediction;
 use crate::pool::config::PoolConfig;
-use crate::pool::{Dispatch, Prediction};
 use crate::request::Request;
 use crate::time::Instant;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use by_load::ByLoad;
 use fit::Fit;
 use pace::Pace;
-use speed::{PoolSpeed, Speed};
 
 /// The description users see.
 pub static DESCRIPTOR: Descriptor = Descriptor {
@@ -89,24 +89,15 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
 const PRICE_ALL: usize = 64;
 /// Endpoints drawn at random beyond that.
 const DRAWN: usize = 32;
+/// Endpoints priced beside those because they are expected to hold most of the prompt.
+const LONGEST: usize = 4;
 
 #[derive(Debug, Default)]
 struct Known {
     /// No answer has begun since it joined or returned.
     unproven: bool,
-    /// Work sent whose first byte has not come, in prompt tokens.
-    queued: f64,
-    /// When those were sent, with what prediction and what work, oldest first.
-    pending: VecDeque<(Instant, f64, f64)>,
     speed: Speed,
     pace: Pace,
-}
-
-impl Known {
-    /// Work ahead of a request, of all replicas, in prompt tokens.
-    fn ahead(&self, replicas: f64) -> f64 {
-        replicas * self.queued
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +105,12 @@ struct Priced {
     id: EndpointId,
     in_flight: u32,
     cost: f64,
+    /// Seconds of its own prefill.
+    prefill: f64,
+    /// Streams running there.
+    streams: f64,
+    /// Seconds until the first token.
+    ttft: f64,
 }
 
 /// The picker.
@@ -123,7 +120,7 @@ pub struct Adaptive {
     externality: f64,
     tie: f64,
     memory_s: f64,
-    replicas: f64,
+    work: Outstanding,
     pool: PoolSpeed,
     known: PerEndpoint<Known>,
     by_load: Option<ByLoad>,
@@ -142,7 +139,7 @@ impl Adaptive {
             externality: params.float("externality"),
             tie: params.float("tie"),
             memory_s: params.float("memory"),
-            replicas: cfg.replicas.max(1.0),
+            work: Outstanding::new(cfg),
             pool: PoolSpeed::default(),
             known: PerEndpoint::default(),
             by_load: limit.map(|l| ByLoad::new(params, l)),
@@ -153,12 +150,13 @@ impl Adaptive {
     }
 
     /// Fills `drawn` with the endpoints to price.
-    fn draw(&mut self, cx: &mut Cx<'_>, usable: &Usable<'_>) {
+    fn draw(&mut self, cx: &mut Cx<'_>, req: &Request<'_>, usable: &Usable<'_>) {
         self.drawn.clear();
         if usable.len() <= PRICE_ALL {
             self.drawn.extend_from_slice(usable.ids());
         } else {
             self.drawn.extend((0..DRAWN).map(|_| usable.random(cx.rng)));
+            self.drawn.extend(longest(req.matched).filter(|&id| usable.contains(id)));
         }
         // One request at a time until the first answer, unless that leaves nobody.
         let known = &mut self.known;
@@ -171,63 +169,67 @@ impl Adaptive {
         }
     }
 
-    /// Prices the drawn endpoints into `priced`.
-    fn price(&mut self, now: Instant, u: f64, endpoints: &Endpoints) {
-        let mean_streams =
-            self.drawn.iter().map(|&id| self.streams(endpoints.get(id))).sum::<f64>() / self.drawn.len() as f64;
+    /// Learned seconds per token of work ahead at `id`, and what is ahead there.
+    fn queue(&self, now: Instant, id: EndpointId) -> (f64, f64) {
+        let fresh = Known::default();
+        let known = self.known.get(id).unwrap_or(&fresh);
         let base = self.pool.pace_base();
+        let relative = known.pace.unloaded().zip(base).map_or(1.0, |(own, pool)| (own / pool).clamp(0.25, 4.0));
+        let s = known.speed.seconds_per_unit_at(now, self.memory_s, &self.pool, relative);
+        let ahead = self.work.ahead(id, now, s);
+        let overdue = self.work.oldest(id).map(|(sent, x)| speed::censored(s, now.secs_since(sent), x));
+        (overdue.unwrap_or(s), ahead)
+    }
+
+    /// Prices the drawn endpoints into `priced`.
+    fn price(&mut self, now: Instant, req: &Request<'_>, endpoints: &Endpoints) {
         self.priced.clear();
+        let (mut streams_in_all, mean_work) = (0.0, self.work.mean_work());
         for &id in &self.drawn {
-            let e = endpoints.get(id);
-            let streams = self.streams(e);
-            let known = self.known.at(id);
-            let ahead = known.ahead(self.replicas) + u;
-            let relative = known.pace.unloaded().zip(base).map_or(1.0, |(own, pool)| (own / pool).clamp(0.25, 4.0));
-            let mut s = known.speed.seconds_per_unit_at(now, self.memory_s, &self.pool, relative);
-            if let Some(&(sent, predicted, _)) = known.pending.front() {
-                s = speed::censored(s, now.secs_since(sent), predicted);
-            }
-            let crowd = (1.0 + streams / (1.0 + mean_streams)) / 2.0;
-            let pace = known.pace.at(now, self.memory_s, f64::from(e.in_flight) * self.replicas);
-            let pace = pace.or(self.pool.pace());
+            let in_flight = endpoints.get(id).in_flight;
+            let (s, ahead) = self.queue(now, id);
+            let present = self.work.present(id, now, in_flight);
+            let streams = (present - ahead / mean_work).max(0.0);
+            streams_in_all += streams;
+            let u = req.work_at(id);
+            let pace = self.known.at(id).pace.at(now, self.memory_s, present).or(self.pool.pace());
             let words = pace.map_or(0.0, |(tau, tau0)| tau + (tau - tau0).max(0.0));
-            let cost = s * ahead + self.externality * s * u * crowd + self.first_words * words;
-            self.priced.push(Priced { id, in_flight: e.in_flight, cost });
+            let ttft = s * (ahead + u);
+            let cost = ttft + self.first_words * words;
+            self.priced.push(Priced { id, in_flight, cost, prefill: s * u, streams, ttft });
         }
-    }
-
-    /// Streams running at an endpoint: what is there less what has not begun.
-    fn streams(&self, e: &Endpoint) -> f64 {
-        self.replicas * f64::from(e.in_flight - e.pending)
-    }
-
-    fn forget_pending(&mut self, id: EndpointId, d: &Dispatch) {
-        let known = self.known.at(id);
-        if let Some(place) = known.pending.iter().position(|&p| p == waiting(d)) {
-            known.pending.remove(place);
-            // Sums of differences drift; an empty queue is exactly empty.
-            known.queued = if known.pending.is_empty() { 0.0 } else { (known.queued - d.work).max(0.0) };
+        let mean = 1.0 + streams_in_all / self.drawn.len().max(1) as f64;
+        for p in &mut self.priced {
+            p.cost += self.externality * p.prefill * (1.0 + p.streams / mean) / 2.0;
         }
     }
 }
 
-/// The entry of a dispatch among the pending: when, predicted work, own work.
-fn waiting(d: &Dispatch) -> (Instant, f64, f64) {
-    (d.at, d.predicted.work().unwrap_or(0.0), d.work)
+impl Adaptive {
+    /// Leaves the endpoints out that would be late, where the request has a goal and others are not; with none in time, the earliest stay.
+    fn keep_in_time(&mut self, req: &Request<'_>) {
+        let Some(goal_s) = req.ttft_goal.map(|g| g.as_secs_f64()).filter(|_| self.pool.is_known()) else { return };
+        let soonest = self.priced.iter().map(|p| p.ttft).fold(f64::INFINITY, f64::min);
+        self.priced.retain(|p| p.ttft <= goal_s.max(soonest));
+    }
+}
+
+/// The endpoints that are expected to hold most of a prompt, a few.
+fn longest(matched: &[(EndpointId, f64)]) -> impl Iterator<Item = EndpointId> {
+    let most = matched.iter().map(|m| m.1).fold(0.0, f64::max);
+    matched.iter().filter(move |m| m.1 >= most).map(|m| m.0).take(LONGEST)
 }
 
 impl Picker for Adaptive {
     fn pick(&mut self, cx: &mut Cx<'_>, req: &Request<'_>, usable: &Usable<'_>) -> Option<Pick> {
-        self.draw(cx, usable);
+        self.draw(cx, req, usable);
         let mut reason = "price";
         if let Some(by_load) = self.by_load.as_mut().filter(|b| b.explains_more_than(&self.by_work)) {
             // An engine that hangs reports what it likes: who owes an answer far longer than answers take is left out.
             let patience_s = by_load.patience_s();
-            let known = &self.known;
-            let overdue = |id: EndpointId| {
-                let oldest = known.get(id).and_then(|k| k.pending.front());
-                oldest.is_some_and(|&(sent, _, _)| cx.now.secs_since(sent) > patience_s)
-            };
+            let work = &self.work;
+            let overdue =
+                |id: EndpointId| work.oldest(id).is_some_and(|(sent, _)| cx.now.secs_since(sent) > patience_s);
             if self.drawn.iter().any(|&id| !overdue(id)) {
                 self.drawn.retain(|&id| !overdue(id));
             }
@@ -236,8 +238,8 @@ impl Picker for Adaptive {
                 None => reason = "degraded",
             }
         }
-        let u = req.work();
-        self.price(cx.now, u, usable.endpoints);
+        self.price(cx.now, req, usable.endpoints);
+        self.keep_in_time(req);
         let lowest = self.priced.iter().map(|p| p.cost).fold(f64::INFINITY, f64::min);
         let mut best = Lowest::new();
         for p in &self.priced {
@@ -254,15 +256,23 @@ impl Picker for Adaptive {
     }
 
     fn predict(&self, now: Instant, id: EndpointId, req: &Request<'_>, endpoints: &Endpoints) -> Prediction {
-        let work = self.known.get(id).map_or(0.0, |k| k.ahead(self.replicas)) + req.work();
+        let work = self.queue(now, id).1 + req.work_at(id);
         let load = endpoints.load_at(id, now).filter(|_| self.by_load.is_some());
         load.map_or(Prediction::Work(work), |load| Prediction::WorkAndLoad(work, load))
+    }
+
+    fn first_byte_s(&self, now: Instant, id: EndpointId, req: &Request<'_>, _endpoints: &Endpoints) -> Option<f64> {
+        self.pool.is_known().then(|| {
+            let (s, ahead) = self.queue(now, id);
+            s * (ahead + req.work_at(id))
+        })
     }
 
     fn reconfigure(&mut self, cfg: &PoolConfig) -> bool {
         let fresh = Self::new(&cfg.policy, cfg);
         (self.first_words, self.externality, self.tie) = (fresh.first_words, fresh.externality, fresh.tie);
-        (self.memory_s, self.replicas) = (fresh.memory_s, fresh.replicas);
+        self.memory_s = fresh.memory_s;
+        self.work.reconfigure(cfg);
         match (&mut self.by_load, fresh.by_load) {
             (Some(known), Some(fresh)) => known.reconfigure(&fresh),
             (known, fresh) => *known = fresh,
@@ -294,6 +304,7 @@ impl Picker for Adaptive {
     }
 
     fn on_event(&mut self, now: Instant, id: EndpointId, event: &EndpointEvent<'_>, endpoints: &Endpoints) {
+        self.work.on_event(now, id, event, endpoints);
         if let Some(by_load) = &mut self.by_load {
             by_load.on_event(id, event, endpoints);
         }
@@ -301,13 +312,7 @@ impl Picker for Adaptive {
             EndpointEvent::Added { .. } => *self.known.at(id) = Known { unproven: true, ..Known::default() },
             EndpointEvent::Removed => *self.known.at(id) = Known::default(),
             EndpointEvent::Returned => self.known.at(id).unproven = true,
-            EndpointEvent::Dispatched(d) => {
-                let known = self.known.at(id);
-                known.queued += d.work;
-                known.pending.push_back(waiting(d));
-            }
             EndpointEvent::FirstByte(d, ttft_s) => {
-                self.forget_pending(id, d);
                 self.known.at(id).unproven = false;
                 if let Some(x) = d.predicted.work() {
                     let speed = &mut self.known.at(id).speed;
@@ -317,11 +322,8 @@ impl Picker for Adaptive {
                     speed.on_answer(now, self.memory_s, x, *ttft_s);
                 }
             }
-            EndpointEvent::Ended(d, _, _) if d.first_byte_at.is_none() => {
-                self.forget_pending(id, d);
-            }
             EndpointEvent::Progress { tokens, stream_s, elapsed } => {
-                let n = f64::from(endpoints.get(id).in_flight) * self.replicas;
+                let n = self.work.present(id, now, endpoints.get(id).in_flight);
                 let pace = &mut self.known.at(id).pace;
                 if pace.on_progress(now, *tokens, *stream_s, elapsed.as_secs_f64(), n) {
                     let (tau, tau0) = pace.last();

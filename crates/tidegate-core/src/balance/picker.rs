@@ -57,6 +57,11 @@ pub trait Picker: Send {
         Prediction::None
     }
 
+    /// Seconds until the first byte of `req` at `id` as far as is learned; `None` where nothing is.
+    fn first_byte_s(&self, _now: Instant, _id: EndpointId, _req: &Request<'_>, _endpoints: &Endpoints) -> Option<f64> {
+        None
+    }
+
     /// Takes new parameters and keeps what it has learned. `false`: it cannot, and a fresh picker takes its place.
     fn reconfigure(&mut self, _cfg: &PoolConfig) -> bool {
         false

@@ -2,13 +2,13 @@
 
 use super::{
     Picker, adaptive, consistent_hash, fastest_recovery, health_score, hybrid, least_connections, least_response_time,
-    peak_ewma, prequal, random, round_robin, weighted_round_robin,
+    least_work, peak_ewma, prefix_affinity, prequal, random, round_robin, weighted_round_robin,
 };
 use crate::descriptor::Descriptor;
 use crate::pool::config::PoolConfig;
 use alloc::boxed::Box;
 
-static ALL: [&Descriptor; 12] = [
+static ALL: [&Descriptor; 14] = [
     &random::DESCRIPTOR,
     &round_robin::DESCRIPTOR,
     &weighted_round_robin::DESCRIPTOR,
@@ -20,6 +20,8 @@ static ALL: [&Descriptor; 12] = [
     &adaptive::DESCRIPTOR,
     &peak_ewma::DESCRIPTOR,
     &prequal::DESCRIPTOR,
+    &least_work::DESCRIPTOR,
+    &prefix_affinity::DESCRIPTOR,
     &consistent_hash::DESCRIPTOR,
 ];
 
@@ -52,6 +54,8 @@ pub fn build(cfg: &PoolConfig) -> Box<dyn Picker> {
         "hybrid" => Box::new(hybrid::Hybrid::new(params, cfg)),
         "peak_ewma" => Box::new(peak_ewma::PeakEwmaPicker::new(params)),
         "prequal" => Box::new(prequal::Prequal::new(params)),
+        "least_work" => Box::new(least_work::LeastWork::new(params, cfg)),
+        "prefix_affinity" => Box::new(prefix_affinity::PrefixAffinity::new(params)),
         "consistent_hash" => Box::new(consistent_hash::ConsistentHash::new(params)),
         // The list above is closed: a descriptor can only come from `ALL`, and a test builds every one of them.
         _ => Box::new(adaptive::Adaptive::new(params, cfg)),

@@ -134,7 +134,14 @@ impl LoadSignal {
         if self.impossible || self.last.is_some_and(|l| l.sampled_at >= report.sampled_at) {
             return false;
         }
-        let unchanged = report.load.is_some_and(|v| v > 0.0) && self.last.is_some_and(|l| l.load == report.load);
+        let counters = |r: &LoadReport| [r.work.generated_total, r.work.prompt_total];
+        let unchanged = self.last.as_ref().is_some_and(|last| {
+            if counters(report).iter().any(Option::is_some) {
+                counters(last) == counters(report)
+            } else {
+                report.load.is_some_and(|v| v > 0.0) && last.load == report.load
+            }
+        });
         if unchanged {
             self.same += 1;
             self.sent_while_same += dispatched.saturating_sub(self.dispatched_then);

@@ -3,6 +3,7 @@
 use crate::breaker::registry::default_breaker;
 use crate::descriptor::Params;
 use crate::limit::gradient::GradientConfig;
+use crate::prefix::PrefixConfig;
 use crate::queue::QueueConfig;
 use crate::time::Duration;
 use alloc::string::String;
@@ -44,6 +45,12 @@ pub struct PoolConfig {
     pub cool_down: Duration,
     /// Tidegate replicas that share the pool (at least 1); own in-flight credit is scaled by it.
     pub replicas: f64,
+    /// Whether rules that read engines' own counts correct `replicas` by what the reports know of and this replica did not send.
+    pub learn_replicas: bool,
+    /// What is remembered of prompts sent, for engines with a prefix cache; `None`: nothing.
+    pub prefix: Option<PrefixConfig>,
+    /// Whether a request is refused at once whose first token is predicted to come after its goal.
+    pub refuse_late: bool,
 }
 
 impl PoolConfig {
@@ -66,6 +73,9 @@ impl PoolConfig {
             queue: None,
             cool_down: Duration::from_millis(500),
             replicas: 1.0,
+            learn_replicas: true,
+            prefix: None,
+            refuse_late: false,
         }
     }
 }

@@ -56,6 +56,8 @@ pub enum Shed {
     PoolLimit,
     /// The tenant has as many requests in flight as its share of the pool's concurrency allows.
     TenantLimit,
+    /// Its first token would come later than its goal allows, wherever it went.
+    GoalUnreachable,
     /// A retry, and no attempt or budget is left for it.
     RetryBudget,
     /// A retry, and every usable endpoint was tried.
@@ -77,6 +79,7 @@ impl Shed {
             Self::QueueTimeout => "queue_timeout",
             Self::PoolLimit => "pool_concurrency_limit_exceeded",
             Self::TenantLimit => "tenant_concurrency_limit_exceeded",
+            Self::GoalUnreachable => "ttft_goal_unreachable",
             Self::RetryBudget => "retry_budget_exhausted",
             Self::Exhausted => "all_endpoints_failed",
         }
@@ -96,6 +99,7 @@ impl Shed {
             Self::QueueTimeout => "no endpoint had a place within the longest wait",
             Self::PoolLimit => "the pool has as many requests in flight as its concurrency limit allows",
             Self::TenantLimit => "the tenant has as many requests in flight as its share of the pool allows",
+            Self::GoalUnreachable => "the first token would come later than the goal for it allows, on every endpoint",
             Self::RetryBudget => "the attempt failed and no retry is left",
             Self::Exhausted => "every endpoint of this pool that could be tried has failed this request",
         }

@@ -38,6 +38,8 @@ pub struct Dispatch {
     pub first_byte_at: Option<Instant>,
     /// Work it brought, in prompt tokens the endpoint must compute.
     pub work: f64,
+    /// Prompt tokens noted as sent to its endpoint before, trust left out.
+    pub matched: f64,
     /// What the policy predicted.
     pub predicted: Prediction,
     /// Whether it is the trial of an endpoint whose breaker is half-open.

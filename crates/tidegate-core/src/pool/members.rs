@@ -113,6 +113,9 @@ impl Pool {
         if let Some(affinity) = &mut self.affinity {
             affinity.on_removed(id);
         }
+        if let Some(prefixes) = &mut self.prefixes {
+            prefixes.forget(id);
+        }
         self.vacant.push(id);
     }
 

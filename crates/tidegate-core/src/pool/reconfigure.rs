@@ -15,6 +15,7 @@ use crate::event::EndpointEvent;
 use crate::id::EndpointId;
 use crate::journal::Entry;
 use crate::limit::gradient::Gradient;
+use crate::prefix::PrefixIndex;
 use crate::queue::FairQueue;
 use crate::stats::Quantile;
 use crate::time::{Duration, Instant};
@@ -38,6 +39,13 @@ impl Pool {
                 Some(known)
             }
             (_, cfg) => cfg.map(Affinity::new),
+        };
+        self.prefixes = match (self.prefixes.take(), self.cfg.prefix) {
+            (Some(mut known), Some(cfg)) => {
+                known.set(cfg, self.cfg.replicas);
+                Some(known)
+            }
+            (_, cfg) => cfg.map(|cfg| PrefixIndex::new(cfg, self.cfg.replicas)),
         };
         self.warm_up = self.cfg.warm_up_steps();
         self.renew_checks(checked);
@@ -131,7 +139,7 @@ impl Pool {
 
     fn renew_picker(&mut self, now: Instant, old: &PoolConfig) {
         let looks_alike =
-            |cfg: &PoolConfig| (cfg.max_load.map(f64::to_bits), cfg.load.is_some(), cfg.replicas.to_bits());
+            |cfg: &PoolConfig| (cfg.max_load.map(f64::to_bits), cfg.load, cfg.replicas.to_bits(), cfg.learn_replicas);
         let same_name = old.policy.descriptor().name == self.cfg.policy.descriptor().name;
         if old.policy == self.cfg.policy && looks_alike(old) == looks_alike(&self.cfg) {
             return;

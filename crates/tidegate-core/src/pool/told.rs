@@ -42,9 +42,21 @@ impl Pool {
         self.endpoints.stats[id.index()].on_end(now, &outcome, took_s, dispatch.first_byte_at.is_some());
         self.picker.on_event(now, id, &EndpointEvent::Ended(&dispatch, outcome, took_s), &self.endpoints);
         self.cool_down(now, id, outcome.verdict);
+        self.learn_of_cache(id, &dispatch, &outcome);
         self.tell_end(now, key, &dispatch, outcome.verdict, took_s);
         self.refresh(now, id);
         self.vacate(now, id);
+    }
+
+    /// An answer tells how much of its prompt was in the cache; an engine that cannot be reached will be back with an empty one.
+    fn learn_of_cache(&mut self, id: EndpointId, dispatch: &Dispatch, outcome: &Outcome) {
+        let Some(prefixes) = &mut self.prefixes else { return };
+        if let Some(cached) = outcome.cached_tokens {
+            prefixes.on_told(id, f64::from(cached), dispatch.matched);
+        }
+        if outcome.verdict == Verdict::Failed(Failure::Connect) {
+            prefixes.forget(id);
+        }
     }
 
     /// Takes in what happened. What is said about an endpoint that left is not heard.
@@ -120,6 +132,12 @@ impl Pool {
         // A sample from the future would outlive every later one.
         let report = LoadReport { sampled_at: report.sampled_at.min(now), ..*report };
         let dispatched = self.endpoints.stats[id.index()].dispatched;
+        let before = self.endpoints.loads[id.index()].last();
+        let is_restarted =
+            before.is_some_and(|b| b.sampled_at < report.sampled_at && report.work.is_restarted(&b.work));
+        if let Some(prefixes) = self.prefixes.as_mut().filter(|_| is_restarted) {
+            prefixes.forget(id);
+        }
         if self.endpoints.loads[id.index()].on_report(&report, dispatched) {
             self.picker.on_event(now, id, &EndpointEvent::Reported(&report), &self.endpoints);
         }

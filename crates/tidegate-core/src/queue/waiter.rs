@@ -2,7 +2,7 @@
 
 use crate::id::EndpointId;
 use crate::request::Request;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use alloc::vec::Vec;
 
 /// The place of a waiting request: a slot and how often the slot was used.
@@ -43,6 +43,9 @@ pub struct Waiting {
     pub(crate) hash_key: Option<u64>,
     pub(crate) affinity_key: Option<u64>,
     pub(crate) prompt_tokens: Option<u32>,
+    pub(crate) prefix: Vec<u64>,
+    pub(crate) block_tokens: u32,
+    pub(crate) ttft_goal: Option<Duration>,
     pub(crate) attempted: Vec<EndpointId>,
     pub(crate) tenant: u64,
     pub(crate) route_class: u8,
@@ -60,6 +63,9 @@ impl Waiting {
             hash_key: req.hash_key,
             affinity_key: req.affinity_key,
             prompt_tokens: req.prompt_tokens,
+            prefix: Vec::from(req.prefix),
+            block_tokens: req.block_tokens,
+            ttft_goal: req.ttft_goal,
             attempted: Vec::from(req.attempted),
             tenant: req.tenant,
             route_class: req.class,
@@ -77,6 +83,10 @@ impl Waiting {
             hash_key: self.hash_key,
             affinity_key: self.affinity_key,
             prompt_tokens: self.prompt_tokens,
+            prefix: &self.prefix,
+            block_tokens: self.block_tokens,
+            matched: &[],
+            ttft_goal: self.ttft_goal,
             attempted: &self.attempted,
             tenant: self.tenant,
             class: self.route_class,

@@ -313,6 +313,7 @@ impl Rig {
             load: Some(load),
             response_time_s: Some(0.1 + load),
             utilisation: [Some(load), None, None],
+            ..LoadReport::default()
         };
         self.pool.on_event(self.now, Event::LoadReported { endpoint, report });
     }

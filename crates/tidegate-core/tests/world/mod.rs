@@ -213,7 +213,13 @@ impl World {
             Op::Report { endpoint: k, load, time_s, used, age_ms } => {
                 let age = secs(f64::from(age_ms.unsigned_abs()) / 1e3);
                 let sampled_at = if age_ms < 0 { self.now + age } else { self.now - age };
-                let report = LoadReport { sampled_at, load, response_time_s: time_s, utilisation: [used, None, load] };
+                let report = LoadReport {
+                    sampled_at,
+                    load,
+                    response_time_s: time_s,
+                    utilisation: [used, None, load],
+                    ..LoadReport::default()
+                };
                 event(self, k, &|endpoint| Event::LoadReported { endpoint, report });
             }
             Op::Pass(ms) => self.now = self.now + secs(f64::from(ms) / 1e3),

@@ -50,6 +50,7 @@ impl Asked {
             cost: self.cost,
             deadline,
             attempted,
+            ..Request::default()
         }
     }
 }

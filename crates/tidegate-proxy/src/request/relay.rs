@@ -112,7 +112,7 @@ impl End {
         }
         self.record.output_tokens = usage.map_or(self.record.output_events, |u| u.output_tokens);
         let output_tokens = u32::try_from(self.record.output_tokens).unwrap_or(u32::MAX);
-        self.lease.settle(Outcome { verdict, output_tokens });
+        self.lease.settle(Outcome { verdict, output_tokens, cached_tokens: None });
         self.core.shared.sink.on_record(&self.record);
         self.watch.on_answered();
     }

@@ -223,7 +223,7 @@ impl Kernel<'_> {
         let a = &mut self.active[slot as usize];
         let Some(ticket) = a.ticket.take() else { return };
         let retry = a.first_at.is_none() && is_retryable(a.verdict);
-        let outcome = Outcome { verdict: a.verdict, output_tokens: a.tokens };
+        let outcome = Outcome { verdict: a.verdict, output_tokens: a.tokens, cached_tokens: None };
         let gateway = a.gateway;
         self.gateways[gateway as usize].pool.settle(self.now, ticket, outcome);
         self.after_pool(gateway);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_core::event::Event;
 use tidegate_core::id::{EndpointId, ProbeId, RequestKey};
 use tidegate_core::journal::{Decided, Entry};
-use tidegate_core::load::LoadReport;
+use tidegate_core::load::{LoadReport, WorkReport};
 use tidegate_core::outcome::{Failure, Outcome, Verdict};
 use tidegate_core::saved::SavedPool;
 use tidegate_core::time::Instant;
@@ -55,6 +55,9 @@ pub(super) enum Input<'a> {
         load: Option<f64>,
         response_time_s: Option<f64>,
         utilisation: [Option<f64>; 3],
+        /// Running, waiting, queued tokens, generated, prompts, memory.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        work: Option<[Option<f64>; 6]>,
     },
     LoadMissed(u32),
     Drain(u32, bool),
@@ -77,6 +80,11 @@ pub(super) enum Input<'a> {
         class: Option<u8>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<u64>,
+        /// Blocks of the prompt, and tokens of one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        prefix: Option<(Vec<u64>, u32)>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ttft_goal: Option<u64>,
         #[serde(flatten, borrow)]
         decided: Answer<'a>,
     },
@@ -88,6 +96,8 @@ pub(super) enum Input<'a> {
         key: (u32, u32),
         verdict: Ended,
         tokens: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cached: Option<u32>,
     },
 }
 
@@ -160,13 +170,18 @@ impl<'a> Input<'a> {
                 )),
                 class: (request.class != 0).then_some(request.class),
                 deadline: request.deadline.map(Instant::as_nanos),
+                prefix: (!request.prefix.is_empty()).then(|| (request.prefix.to_vec(), request.block_tokens)),
+                ttft_goal: request.ttft_goal.map(nanos),
                 decided: Answer::of(decided),
             },
             Entry::Claimed(id, decided) => Self::Claimed(id.parts(), Answer::of(decided)),
             Entry::Left(id) => Self::Left(id.parts()),
-            Entry::Settled(key, outcome) => {
-                Self::Settled { key: key.parts(), verdict: Ended::of(outcome.verdict), tokens: outcome.output_tokens }
-            }
+            Entry::Settled(key, outcome) => Self::Settled {
+                key: key.parts(),
+                verdict: Ended::of(outcome.verdict),
+                tokens: outcome.output_tokens,
+                cached: outcome.cached_tokens,
+            },
         }
     }
 
@@ -183,6 +198,7 @@ impl<'a> Input<'a> {
                 load: report.load,
                 response_time_s: report.response_time_s,
                 utilisation: report.utilisation,
+                work: (!report.work.is_empty()).then(|| numbers(&report.work)),
             },
             Event::LoadMissed(endpoint) => Self::LoadMissed(endpoint.0),
             Event::Drain { endpoint, draining } => Self::Drain(endpoint.0, draining),
@@ -201,9 +217,15 @@ impl<'a> Input<'a> {
             }
             Self::Progress(endpoint, tokens) => Event::Progress { endpoint: EndpointId(endpoint), tokens },
             Self::Checked(endpoint, passed) => Event::Checked { endpoint: EndpointId(endpoint), passed },
-            Self::Load { endpoint, at, load, response_time_s, utilisation } => Event::LoadReported {
+            Self::Load { endpoint, at, load, response_time_s, utilisation, work } => Event::LoadReported {
                 endpoint: EndpointId(endpoint),
-                report: LoadReport { sampled_at: Instant::from_nanos(at), load, response_time_s, utilisation },
+                report: LoadReport {
+                    sampled_at: Instant::from_nanos(at),
+                    load,
+                    response_time_s,
+                    utilisation,
+                    work: work.map_or_else(WorkReport::default, work_report),
+                },
             },
             Self::LoadMissed(endpoint) => Event::LoadMissed(EndpointId(endpoint)),
             Self::Drain(endpoint, draining) => Event::Drain { endpoint: EndpointId(endpoint), draining },
@@ -243,8 +265,8 @@ impl Ended {
         }
     }
 
-    /// The outcome with `tokens` of output.
-    pub(super) fn outcome(self, output_tokens: u32) -> Outcome {
+    /// The outcome with `tokens` of output, and of the prompt from a cache.
+    pub(super) fn outcome(self, output_tokens: u32, cached_tokens: Option<u32>) -> Outcome {
         let verdict = match self {
             Self::Success => Verdict::Success,
             Self::ClientError => Verdict::ClientError,
@@ -258,6 +280,20 @@ impl Ended {
             Self::Truncated => Verdict::Failed(Failure::Truncated),
             Self::Stalled => Verdict::Failed(Failure::Stalled),
         };
-        Outcome { verdict, output_tokens }
+        Outcome { verdict, output_tokens, cached_tokens }
     }
+}
+
+fn numbers(work: &WorkReport) -> [Option<f64>; 6] {
+    let WorkReport { running, waiting, queued_tokens, generated_total, prompt_total, kv_usage } = *work;
+    [running, waiting, queued_tokens, generated_total, prompt_total, kv_usage]
+}
+
+fn work_report(numbers: [Option<f64>; 6]) -> WorkReport {
+    let [running, waiting, queued_tokens, generated_total, prompt_total, kv_usage] = numbers;
+    WorkReport { running, waiting, queued_tokens, generated_total, prompt_total, kv_usage }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -5,6 +5,7 @@ use super::line::{Answer, Input, Line};
 use super::settings::{Adaptive, Settings};
 use std::collections::HashMap;
 use std::io::{self, BufRead};
+use std::time::Duration;
 use tidegate_core::id::EndpointId;
 use tidegate_core::journal::Decided;
 use tidegate_core::pool::config::EndpointConfig;
@@ -167,13 +168,14 @@ impl Again {
             Input::Restored(saved) => self.pool.restore(now, &saved),
             Input::Removed(endpoint) => self.pool.remove(now, EndpointId(endpoint)),
             Input::Deadline(()) => self.pool.on_deadline(now),
-            Input::Settled { key, verdict, tokens } => {
+            Input::Settled { key, verdict, tokens, cached } => {
                 let ticket = self.tickets.remove(&key).ok_or_else(|| format!("no dispatch {key:?} is out"))?;
-                self.pool.settle(now, ticket, verdict.outcome(tokens));
+                self.pool.settle(now, ticket, verdict.outcome(tokens, cached));
             }
-            Input::Admit { hash, session, prompt, attempted, tenant, class, deadline, decided } => {
+            Input::Admit { hash, session, prompt, attempted, tenant, class, deadline, prefix, ttft_goal, decided } => {
                 let attempted: Vec<EndpointId> = attempted.into_iter().map(EndpointId).collect();
                 let (tenant, tenant_weight, priority, cost) = tenant.unwrap_or_default();
+                let (prefix, block_tokens) = prefix.unwrap_or_default();
                 let request = Request {
                     tenant,
                     class: class.unwrap_or(0),
@@ -184,6 +186,10 @@ impl Again {
                     hash_key: hash,
                     affinity_key: session,
                     prompt_tokens: prompt,
+                    prefix: &prefix,
+                    block_tokens,
+                    matched: &[],
+                    ttft_goal: ttft_goal.map(Duration::from_nanos),
                     attempted: &attempted,
                 };
                 let decision = self.pool.admit(now, &request, None);

@@ -32,6 +32,11 @@ impl PoolSpeed {
         Self { xx: (xx > 0.0).then_some(xx), xy, pace: (tau > 0.0).then_some((tau, tau0)) }
     }
 
+    /// Whether anybody has answered yet.
+    pub(super) fn is_known(&self) -> bool {
+        self.xx.is_some()
+    }
+
     pub(super) fn on_answer(&mut self, x: f64, y: f64) {
         match &mut self.xx {
             None => (self.xx, self.xy) = (Some(x * x), x * y),
