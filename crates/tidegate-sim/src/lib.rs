@@ -12,6 +12,7 @@ pub mod kernel;
 pub mod report;
 pub mod saturation;
 pub mod scenario;
+pub mod sizing;
 pub mod study;
 pub mod tally;
 pub mod workload;

@@ -16,6 +16,7 @@ use tidegate_sim::scenario::{Cell, Row, Scenario, Unread};
 
 mod grids;
 mod html;
+mod slo;
 mod study;
 mod table;
 mod user_trace;
@@ -28,6 +29,7 @@ Examples:
   tidegate sim scenarios/article.yaml --seeds 64
   tidegate sim scenarios/azure-conv.yaml --policy adaptive --policy least_connections
   tidegate sim --trace requests.csv --fleet fleet.yaml --load 75%
+  tidegate sim --trace requests.csv --fleet fleet.yaml --slo ttft=2s,tpot=100ms,target=99%
   tidegate sim scenarios/two-servers.yaml --json
   tidegate sim scenarios/tenants.yaml --variant returning
   tidegate sim scenarios/article.yaml --report article.html
@@ -55,6 +57,10 @@ pub(crate) struct Args {
     /// Play --trace so many times as fast
     #[arg(long, value_name = "FACTOR", requires = "trace")]
     speed: Option<f64>,
+    /// Which policy meets this objective best on --trace, and how many engines of the fleet's kinds it needs: ttft, tpot (time per
+    /// output token after the first), and target, the share that is to be within both [default: 99%]
+    #[arg(long, value_name = "ttft=2s,tpot=100ms,target=99%", requires = "trace", conflicts_with = "report")]
+    slo: Option<String>,
     /// Seeds to run; the scenario's own number otherwise
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     seeds: Option<u32>,
@@ -104,8 +110,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Ok(all) => all,
         Err(why) => return refuse(&why),
     };
+    if let Some(slo) = &args.slo {
+        return slo::run(args, &name, &scenario, slo, &(cells, rows, seeds));
+    }
     let clock = Clock::start();
-    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    let threads = threads(args);
     let (runs, requests) = with_bar(&cells, &rows, seeds, threads)?;
     let reports: Vec<Report> = cells.iter().zip(&runs).map(|(cell, runs)| report(cell, &rows, runs)).collect();
     if let Some(path) = &args.report {
@@ -154,6 +163,11 @@ fn write_page(
 fn refuse(Refused(why): &Refused) -> anyhow::Result<ExitCode> {
     writeln!(std::io::stderr(), "{}", why.trim_end())?;
     Ok(ExitCode::from(2))
+}
+
+/// As many as asked for; one per core otherwise.
+fn threads(args: &Args) -> NonZeroUsize {
+    args.threads.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
 }
 
 fn seeds(args: &Args, scenario: &Scenario) -> Seeds {

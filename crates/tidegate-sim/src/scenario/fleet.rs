@@ -14,6 +14,8 @@ use crate::kernel::setup::Site;
 pub struct Engines {
     name: String,
     count: u32,
+    /// Whether there is one of them in the file: its endpoint has no number.
+    is_alone: bool,
     weight: f64,
     max_in_flight: Option<u32>,
     spec: EngineSpec,
@@ -24,11 +26,36 @@ pub fn sites(fleet: &[Engines]) -> Vec<Site> {
     let mut sites = Vec::new();
     for e in fleet {
         for k in 1..=e.count {
-            let name = if e.count == 1 { e.name.clone() } else { format!("{}-{k}", e.name) };
+            let name = if e.is_alone && k == 1 { e.name.clone() } else { format!("{}-{k}", e.name) };
             sites.push(Site { name, spec: e.spec, weight: e.weight, max_in_flight: e.max_in_flight });
         }
     }
     sites
+}
+
+/// How many engines a fleet has.
+pub fn size(fleet: &[Engines]) -> u32 {
+    fleet.iter().map(|e| e.count).sum()
+}
+
+/// The same fleet with `total` engines, its kinds in proportion by the rule of Sainte-Lague: one engine after the other goes to the kind
+/// with the largest count / (2 given + 1), the first of equals. Unlike rounding, a larger fleet then has at least as many of every kind.
+pub fn resized(fleet: &[Engines], total: u32) -> Vec<Engines> {
+    let mut sized: Vec<Engines> = fleet.iter().map(|e| Engines { count: 0, ..e.clone() }).collect();
+    for _ in 0..total {
+        let claim = |k: usize| f64::from(fleet[k].count) / f64::from(2 * sized[k].count + 1);
+        let next = (0..fleet.len()).fold(0, |best, k| if claim(k) > claim(best) { k } else { best });
+        if let Some(kind) = sized.get_mut(next) {
+            kind.count += 1;
+        }
+    }
+    sized
+}
+
+/// What a fleet is made of, in words: `5 a100 + 3 half`.
+pub fn words(fleet: &[Engines]) -> String {
+    let kinds = fleet.iter().filter(|e| e.count > 0).map(|e| format!("{} {}", e.count, e.name));
+    kinds.collect::<Vec<_>>().join(" + ")
 }
 
 impl Section for Engines {
@@ -108,7 +135,7 @@ impl Section for Engines {
             );
         }
         let spec = models.first().copied().unwrap_or(EngineSpec::Fixed(FixedParams::default()));
-        Self { name, count, weight, max_in_flight, spec }
+        Self { name, count, is_alone: count == 1, weight, max_in_flight, spec }
     }
 }
 
@@ -229,5 +256,34 @@ impl Section for Llm {
         let preset = LlmParams::preset(r.choice("preset")).unwrap_or(LlmParams::A100_8B);
         let max_waiting = u32::try_from(r.integer("max_waiting")).unwrap_or(u32::MAX);
         Self(LlmParams { max_waiting, ..preset })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(name: &str, count: u32) -> Engines {
+        let spec = EngineSpec::Fixed(FixedParams::default());
+        Engines { name: name.into(), count, is_alone: count == 1, weight: 1.0, max_in_flight: None, spec }
+    }
+
+    #[test]
+    fn a_larger_fleet_has_no_less_of_any_kind() {
+        let fleet = [kind("a", 5), kind("b", 3), kind("c", 1)];
+        let counts = |total| resized(&fleet, total).iter().map(|e| e.count).collect::<Vec<_>>();
+        assert_eq!((counts(9), counts(18)), (vec![5, 3, 1], vec![10, 6, 2]));
+        assert_eq!((counts(1), counts(3)), (vec![1, 0, 0], vec![2, 1, 0]));
+        let grows = |n| counts(n).iter().zip(counts(n + 1)).all(|(few, many)| *few <= many);
+        assert!((1..60).all(grows));
+        assert_eq!((size(&fleet), words(&resized(&fleet, 3)).as_str()), (9, "2 a + 1 b"));
+    }
+
+    #[test]
+    fn an_engine_keeps_its_name_in_a_fleet_of_another_size() {
+        let fleet = [kind("a", 1), kind("b", 2)];
+        let names = |total| sites(&resized(&fleet, total)).into_iter().map(|s| s.name).collect::<Vec<_>>();
+        assert_eq!(names(3), ["a", "b-1", "b-2"]);
+        assert_eq!(names(6), ["a", "a-2", "b-1", "b-2", "b-3", "b-4"]);
     }
 }

@@ -1,7 +1,6 @@
 //! Studies of breakers: run, drawn, or written as JSON.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -14,7 +13,7 @@ use super::{Args, table};
 
 pub(super) fn run(args: &Args, name: &str, study: &BreakerStudy, seeds: Seeds) -> anyhow::Result<ExitCode> {
     let clock = Clock::start();
-    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    let threads = super::threads(args);
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(1) } else { ProgressBar::hidden() };
     bar.set_style(ProgressStyle::with_template("{bar:32} {pos}/{len} runs, {elapsed}, {eta} left")?);
     let mut requests = 0;
