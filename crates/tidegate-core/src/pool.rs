@@ -148,6 +148,11 @@ impl Pool {
     /// An empty pool whose every draw follows from `seed`. `checked`: its endpoints are actively health-checked.
     pub fn new(cfg: PoolConfig, checked: bool, seed: u64) -> Self {
         let picker = registry::build(&cfg);
+        Self::with_picker(cfg, checked, seed, picker)
+    }
+
+    /// The same with a rule that is in no registry, such as one that is compared with. A reload puts the configured policy in its place.
+    pub fn with_picker(cfg: PoolConfig, checked: bool, seed: u64, picker: Box<dyn Picker>) -> Self {
         Self {
             configured_max: cfg.max_in_flight,
             breaker: Settings::of(&cfg.breaker),

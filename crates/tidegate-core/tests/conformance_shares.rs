@@ -81,6 +81,8 @@ fn an_endpoint_that_fails_fast_gets_at_most_its_share_and_then_only_trials() {
             "signal=reported",
             "form=plain",
             "least_connections",
+            "least_work",
+            "prefix_affinity",
             "form=headroom",
             "form=ema",
             "form=peak",

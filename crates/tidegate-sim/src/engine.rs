@@ -99,6 +99,8 @@ pub struct Status {
     pub running: u32,
     /// Requests waiting to be computed.
     pub waiting: u32,
+    /// Prompt tokens still to be computed, of those waiting and those begun.
+    pub queued_tokens: u64,
     /// Used share of KV memory, `0..=1`; 0 where a model has none.
     pub kv_usage: f64,
     /// Prompt tokens computed since start.

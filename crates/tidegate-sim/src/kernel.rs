@@ -21,6 +21,7 @@ pub use timeline::Timeline;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use tidegate_core::balance::{Picker, registry};
 use tidegate_core::event::{Effect, Event};
 use tidegate_core::id::EndpointId;
 use tidegate_core::limit::Reservation;
@@ -40,7 +41,7 @@ use errands::Probe;
 use governance::Governance;
 use queue::{Due, Queue};
 use setup::{Setup, Source};
-use source::Feed;
+use source::{Coming, Feed};
 
 /// Time between two progress samples of a stream's tokens, as live.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
@@ -65,6 +66,10 @@ struct Gateway {
 struct Active {
     arrived: Instant,
     request: EngineRequest,
+    /// The blocks of its prompt.
+    prompt: (u32, u32),
+    /// Prompt tokens that its engine found in its cache.
+    cached: u32,
     gateway: u32,
     ticket: Option<Ticket>,
     /// Its place in the pool's queue, while it waits.
@@ -108,7 +113,7 @@ pub struct Kernel<'s> {
     free: Vec<u32>,
     live: usize,
     feed: Feed,
-    next: Option<(Instant, EngineRequest, u32)>,
+    next: Option<Coming>,
     tenants: Vec<Tenant>,
     /// One per gateway; none where nothing is limited.
     governors: Vec<Governor>,
@@ -127,6 +132,11 @@ pub struct Kernel<'s> {
 impl<'s> Kernel<'s> {
     /// A run of `pool` over `setup`; equal seeds see equal arrivals and engines, whatever the policy.
     pub fn new(setup: &'s Setup, pool: &PoolConfig, seed: u64) -> Self {
+        Self::ruled(setup, pool, seed, registry::build)
+    }
+
+    /// The same with a rule of the caller's in every pool.
+    pub fn ruled(setup: &'s Setup, pool: &PoolConfig, seed: u64, rule: impl Fn(&PoolConfig) -> Box<dyn Picker>) -> Self {
         let replicas = setup.replicas.max(1);
         let detail = if setup.stream { Detail::EveryToken } else { Detail::FirstAndDone };
         let endpoint = |(i, site)| {
@@ -135,7 +145,7 @@ impl<'s> Kernel<'s> {
         };
         let gateway = |r: u32| {
             let choice = Rng::stream(seed, CHOICE_STREAM + (u64::from(r) << 8)).next_u64();
-            let mut made = Pool::new(pool.clone(), setup.check_every.is_some(), choice);
+            let mut made = Pool::with_picker(pool.clone(), setup.check_every.is_some(), choice, rule(pool));
             for site in &setup.sites {
                 let (weight, max_in_flight) = (site.weight, site.max_in_flight);
                 let cfg = EndpointConfig { weight, max_in_flight, ..EndpointConfig::new(&site.name) };
@@ -187,11 +197,11 @@ impl<'s> Kernel<'s> {
         loop {
             let due = self.queue.next_at();
             match self.next {
-                Some((at, request, tenant)) if due.is_none_or(|d| at < d) => {
-                    self.now = at;
-                    self.last_arrival = at;
-                    self.next = self.feed.next(at, self.setup.stream);
-                    self.arrive(request, tenant);
+                Some(coming) if due.is_none_or(|d| coming.at < d) => {
+                    self.now = coming.at;
+                    self.last_arrival = coming.at;
+                    self.next = self.feed.next(coming.at, self.setup.stream);
+                    self.arrive(&coming);
                 }
                 None if self.live == 0 && self.rounds.is_none() => break,
                 None if self.now > self.last_arrival + PATIENCE => break,
@@ -269,7 +279,7 @@ impl<'s> Kernel<'s> {
         r.to_ask -= 1;
         let request = source::request(r.tokens, self.setup.stream);
         self.last_arrival = self.now;
-        self.arrive(request, source::NOBODY);
+        self.arrive(&Coming { at: self.now, request, tenant: source::NOBODY, prompt: (0, 0) });
     }
 
     /// A request of the closed loop ended; one that was refused lets its client wait a moment.

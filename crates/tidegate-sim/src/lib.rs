@@ -10,6 +10,7 @@ pub mod fault;
 pub mod ideal;
 pub mod kernel;
 pub mod report;
+pub mod rival;
 pub mod saturation;
 pub mod scenario;
 pub mod sizing;
@@ -18,6 +19,6 @@ pub mod tally;
 pub mod workload;
 
 pub use kernel::Kernel;
-pub use kernel::setup::{Goal, Outage, Probes, Setup, Shot, Site, Source};
+pub use kernel::setup::{Goal, Outage, Probes, Recorded, Setup, Shot, Site, Source};
 pub use scenario::Scenario;
 pub use tally::Tally;

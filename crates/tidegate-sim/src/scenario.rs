@@ -19,12 +19,14 @@ use tidegate_config::{Absent, Key, Kind, Problem, Reader, Section, Table, docs_o
 
 use crate::kernel::setup::{Goal, Probes};
 use crate::study::Study;
-use fleet::Engines;
 use governance::Governed;
 use outage::Planned;
 use pool::{Contender, PoolSettings};
 use workload::Workload;
 
+pub use fleet::Engines;
+pub(crate) use fleet::sites;
+pub(crate) use resolve::scaled;
 pub use resolve::{Cell, ReadFile, Row, Unread};
 
 /// A scenario as written.

@@ -10,6 +10,7 @@ mod jobs;
 mod lab;
 mod pulse;
 mod recovery;
+mod routing;
 mod rows;
 pub mod sheet;
 pub mod table;
@@ -21,6 +22,7 @@ pub use breaker::BreakerStudy;
 use detection::Detection;
 use pulse::Pulse;
 use recovery::Recovery;
+pub use routing::RoutingStudy;
 pub use sheet::{Cell, Sheet};
 pub use table::Grid;
 use tenants::TenantsStudy;
@@ -32,6 +34,7 @@ use crate::batch::Seeds;
 pub struct Study {
     tenants: Option<TenantsStudy>,
     breaker: Option<BreakerStudy>,
+    routing: Option<RoutingStudy>,
 }
 
 impl Section for Study {
@@ -67,6 +70,13 @@ impl Section for Study {
                 summary: "How an endpoint that is well again gets its traffic back.",
                 example: "{ quick: true }",
             },
+            Key {
+                name: "routing",
+                kind: Kind::Table(RoutingStudy::TABLE),
+                absent: Absent::Means("no such study"),
+                summary: "Which rule for language models, on recorded requests, beside rules of other gateways as published.",
+                example: "{ traces: [{ file: azure2023_conv.csv }], fleets: [{ name: one, engines: [{ llm: { preset: a100-8b } }] }], cells: [{ load: 75% }] }",
+            },
         ],
     };
 
@@ -74,8 +84,8 @@ impl Section for Study {
         let pulse = r.table("pulse").map(BreakerStudy::Pulse);
         let detection = r.table("detection").map(BreakerStudy::Detection);
         let recovery = r.table("recovery").map(BreakerStudy::Recovery);
-        let study = Self { tenants: r.table("tenants"), breaker: pulse.or(detection).or(recovery) };
-        let set = ["tenants", "pulse", "detection", "recovery"].into_iter().filter(|name| r.is_set(name)).count();
+        let study = Self { tenants: r.table("tenants"), breaker: pulse.or(detection).or(recovery), routing: r.table("routing") };
+        let set = ["tenants", "pulse", "detection", "recovery", "routing"].into_iter().filter(|name| r.is_set(name)).count();
         if set != 1 {
             r.missing("tenants");
         }
@@ -87,6 +97,11 @@ impl Study {
     /// The study of breakers, if it is one.
     pub fn breaker(&self) -> Option<&BreakerStudy> {
         self.breaker.as_ref()
+    }
+
+    /// The study of routing, if it is one.
+    pub fn routing(&self) -> Option<&RoutingStudy> {
+        self.routing.as_ref()
     }
 
     /// Names that a run can be restricted to.

@@ -22,6 +22,12 @@ pub struct Tally {
     pub total: Latency,
     /// From arrival to the first token, of whole streams.
     pub ttft: Latency,
+    /// Mean time between the tokens of a stream, of whole streams with at least two.
+    pub interval: Latency,
+    /// Prompt tokens of whole streams, and those of them that engines found in their caches.
+    pub prompt_tokens: u64,
+    /// See `prompt_tokens`.
+    pub cached_tokens: u64,
     /// Dispatches per endpoint.
     pub dispatched: Vec<u64>,
     /// Total time of each round of a closed loop, seconds.
@@ -89,6 +95,11 @@ impl Tally {
     /// Share of requests within the goal, 0..1.
     pub fn goodput(&self) -> f64 {
         ratio(self.good, self.requests)
+    }
+
+    /// Share of prompt tokens that were cached, 0..1.
+    pub fn hit_rate(&self) -> f64 {
+        ratio(self.cached_tokens, self.prompt_tokens)
     }
 
     /// Share of the dispatches each endpoint got, 0..1.

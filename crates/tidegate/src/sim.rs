@@ -97,7 +97,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             return refuse(&Refused(format!("tidegate sim: {name} is a study: it has no --policy and no --report")));
         }
         if let Some(study) = study.breaker() {
-            return grids::run(args, &name, study, seeds(args, &scenario));
+            let seeds = seeds(args, &scenario);
+            return grids::run(args, &name, seeds, &|threads, tick| Ok(study.run(seeds, threads, tick)));
+        }
+        if let Some(study) = study.routing() {
+            let seeds = seeds(args, &scenario);
+            let run = |threads, tick: &mut dyn FnMut(usize, usize, u64)| {
+                study.run(&read_trace, seeds, threads, tick).map_err(anyhow::Error::msg)
+            };
+            return grids::run(args, &name, seeds, &run);
         }
         let known = study.variants();
         if let Some(wanted) = args.variant.iter().find(|w| !known.contains(&w.as_str())) {

@@ -8,17 +8,22 @@ use tidegate_core::request::Request;
 use tidegate_core::time::Instant;
 
 use super::queue::Due;
+use super::setup::Source;
+use super::source::Coming;
 use super::{Active, Kernel, is_retryable};
-use crate::engine::{Admission, Emission, Emitted, EngineModel as _, EngineRequest, RequestId};
+use crate::engine::{Admission, Emission, Emitted, EngineModel as _, RequestId};
 use crate::fault::FaultKind;
 
 impl Kernel<'_> {
     /// A request arrives at one of the gateways.
-    pub(super) fn arrive(&mut self, request: EngineRequest, tenant: u32) {
+    pub(super) fn arrive(&mut self, coming: &Coming) {
+        let Coming { request, tenant, prompt, .. } = *coming;
         let gateway = if self.gateways.len() > 1 { self.route.below(self.gateways.len()) as u32 } else { 0 };
         let active = Active {
             arrived: self.now,
             request,
+            prompt,
+            cached: 0,
             gateway,
             ticket: None,
             waiter: None,
@@ -50,8 +55,18 @@ impl Kernel<'_> {
     /// Asks the pool where the request goes, and sends it there.
     pub(super) fn dispatch(&mut self, slot: u32) {
         let a = &mut self.active[slot as usize];
-        let known =
-            Request { prompt_tokens: Some(a.request.prompt_tokens), attempted: &a.attempted, ..Request::default() };
+        let (prefix, block_tokens) = match &self.setup.source {
+            Source::Trace(recorded) => (recorded.prompt(a.prompt), recorded.block_tokens),
+            _ => (&[][..], 0),
+        };
+        let known = Request {
+            prompt_tokens: Some(a.request.prompt_tokens),
+            prefix,
+            block_tokens,
+            ttft_goal: self.setup.told_goal,
+            attempted: &a.attempted,
+            ..Request::default()
+        };
         let request = match self.tenants.get(a.tenant as usize) {
             Some(tenant) => tenant.request(known, &a.request),
             None => known,
@@ -105,9 +120,12 @@ impl Kernel<'_> {
     /// The request is at its endpoint.
     pub(super) fn reach(&mut self, slot: u32) {
         let a = &self.active[slot as usize];
-        let (site, request) = (a.site, a.request);
+        let (site, mut request, prompt) = (a.site, a.request, a.prompt);
         self.advance(site);
         let e = &mut self.endpoints[site as usize];
+        if let Source::Trace(recorded) = &self.setup.source {
+            request.cached_tokens = e.find_cached(recorded.prompt(prompt), recorded.block_tokens);
+        }
         let refusal = match e.fault.kind {
             FaultKind::Refuse => Some(Verdict::Failed(Failure::Connect)),
             FaultKind::Reset => Some(Verdict::Failed(Failure::Reset)),
@@ -123,6 +141,7 @@ impl Kernel<'_> {
                     e.on_accepted(id, slot);
                     let a = &mut self.active[slot as usize];
                     (a.id, a.cut_at) = (Some(id), cut_at);
+                    a.cached = request.cached_tokens.min(request.prompt_tokens.saturating_sub(1));
                     None
                 }
                 Admission::Rejected(r) => Some(Verdict::of_status(r.status, r.retry_after, r.code == "overloaded")),
@@ -223,7 +242,7 @@ impl Kernel<'_> {
         let a = &mut self.active[slot as usize];
         let Some(ticket) = a.ticket.take() else { return };
         let retry = a.first_at.is_none() && is_retryable(a.verdict);
-        let outcome = Outcome { verdict: a.verdict, output_tokens: a.tokens, cached_tokens: None };
+        let outcome = Outcome { verdict: a.verdict, output_tokens: a.tokens, cached_tokens: Some(a.cached) };
         let gateway = a.gateway;
         self.gateways[gateway as usize].pool.settle(self.now, ticket, outcome);
         self.after_pool(gateway);
@@ -256,6 +275,11 @@ impl Kernel<'_> {
             }
             if let Some(first) = a.first_at {
                 self.tally.ttft.record(first.secs_since(a.arrived));
+                if a.tokens > 1 {
+                    self.tally.interval.record(self.now.secs_since(first) / f64::from(a.tokens - 1));
+                }
+                self.tally.prompt_tokens += u64::from(a.request.prompt_tokens);
+                self.tally.cached_tokens += u64::from(a.cached);
                 self.tally.good += u64::from(self.is_good(a.arrived, first, a.tokens));
             }
         }

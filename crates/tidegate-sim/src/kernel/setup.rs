@@ -30,6 +30,32 @@ pub struct Shot {
     pub prompt_tokens: u32,
     /// Length of its answer, tokens.
     pub output_tokens: u32,
+    /// Where its prompt's blocks begin in [`Recorded::blocks`], and how many there are.
+    pub prompt: (u32, u32),
+}
+
+/// Recorded requests, in order of time.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The requests.
+    pub shots: Arc<[Shot]>,
+    /// Chained hashes of their prompts' blocks, one prompt after the other.
+    pub blocks: Arc<[u64]>,
+    /// Tokens of a block.
+    pub block_tokens: u32,
+}
+
+impl Recorded {
+    /// The blocks of a prompt.
+    pub fn prompt(&self, (from, len): (u32, u32)) -> &[u64] {
+        self.blocks.get(from as usize..(from + len) as usize).unwrap_or_default()
+    }
+}
+
+impl From<Arc<[Shot]>> for Recorded {
+    fn from(shots: Arc<[Shot]>) -> Self {
+        Self { shots, blocks: Arc::new([]), block_tokens: 512 }
+    }
 }
 
 /// Where requests come from.
@@ -63,7 +89,7 @@ pub enum Source {
         length: Duration,
     },
     /// Recorded requests, in order of time.
-    Trace(Arc<[Shot]>),
+    Trace(Recorded),
 }
 
 /// One tenant, or several alike.
@@ -104,6 +130,8 @@ pub struct Probes {
     pub max_age: Duration,
     /// Load (0..1) that one request adds, for own credit; `None`: core's default.
     pub per_request: Option<f64>,
+    /// Whether engines tell how many prompt tokens wait; few do.
+    pub queued_tokens: bool,
     /// Highest reported load at which an endpoint is used, for all but textbook rows; `None`: no gate.
     pub max_load: Option<f64>,
 }
@@ -117,6 +145,17 @@ pub struct Outage {
     pub at: Duration,
     /// What it is; `for_s` says how long.
     pub fault: Fault,
+}
+
+/// What is wrong with the pages of one endpoint, all the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// They say for ever what they said after ten seconds.
+    Frozen,
+    /// All numbers are zero.
+    Zero,
+    /// There are none.
+    Missing,
 }
 
 /// Limits of goodput: a stream is good if it meets both.
@@ -153,6 +192,10 @@ pub struct Setup {
     pub stream: bool,
     /// What counts as goodput.
     pub goal: Goal,
+    /// The goal for the first token that requests carry, to be seen by the pool; `None`: none.
+    pub told_goal: Option<Duration>,
     /// What goes wrong.
     pub outages: Vec<Outage>,
+    /// Endpoints whose pages do not tell the truth.
+    pub lies: Vec<(u32, Lie)>,
 }

@@ -2,13 +2,18 @@
 
 use tidegate_core::event::Event;
 use tidegate_core::id::EndpointId;
-use tidegate_core::load::LoadReport;
+use tidegate_core::load::{LoadReport, WorkReport};
 use tidegate_core::outcome::Failure;
+use tidegate_core::time::Instant;
 
 use super::queue::Due;
 use super::{Kernel, PROGRESS_EVERY};
-use crate::engine::EngineModel as _;
+use super::setup::Lie;
+use crate::engine::{EngineModel as _, Status};
 use crate::fault::{Fault, FaultKind};
+
+/// When a page that stands still begins to.
+const FROZEN_FROM: Instant = Instant::from_nanos(10_000_000_000);
 
 impl Kernel<'_> {
     /// Reads every status page; what they say arrives one delay later.
@@ -19,14 +24,29 @@ impl Kernel<'_> {
         for site in 0..self.endpoints.len() as u32 {
             self.advance(site);
             self.wake(site);
-            let e = &self.endpoints[site as usize];
-            let answers = !matches!(e.fault.kind, FaultKind::Refuse | FaultKind::Reset | FaultKind::Hang);
+            let e = &mut self.endpoints[site as usize];
+            let lie = self.setup.lies.iter().find(|(s, _)| *s == site).map(|l| l.1);
+            let answers = lie != Some(Lie::Missing)
+                && !matches!(e.fault.kind, FaultKind::Refuse | FaultKind::Reset | FaultKind::Hang);
             reports.push(answers.then(|| {
-                let status = e.engine.status_at(now);
+                let mut status = e.engine.status_at(now);
+                match lie {
+                    Some(Lie::Zero) => status = Status::default(),
+                    Some(Lie::Frozen) if now > FROZEN_FROM => status = *e.frozen.get_or_insert(status),
+                    _ => {}
+                }
                 LoadReport {
                     sampled_at: now,
                     load: Some(status.load),
                     response_time_s: Some(status.response_time_s),
+                    work: WorkReport {
+                        running: Some(f64::from(status.running)),
+                        waiting: Some(f64::from(status.waiting)),
+                        queued_tokens: probes.queued_tokens.then_some(status.queued_tokens as f64),
+                        generated_total: Some(status.generation_tokens as f64),
+                        prompt_total: Some(status.prompt_tokens as f64),
+                        kv_usage: Some(status.kv_usage.min(1.0)),
+                    },
                     ..LoadReport::default()
                 }
             }));

@@ -16,6 +16,17 @@ const ARRIVALS_STREAM: u64 = 2;
 /// The place of no tenant: of requests whose sender is not told.
 pub(super) const NOBODY: u32 = u32::MAX;
 
+/// A request to come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Coming {
+    pub(super) at: Instant,
+    pub(super) request: EngineRequest,
+    /// The place of its tenant.
+    pub(super) tenant: u32,
+    /// The blocks of its prompt.
+    pub(super) prompt: (u32, u32),
+}
+
 /// Requests yet to come.
 #[derive(Debug)]
 pub(super) enum Feed {
@@ -39,28 +50,28 @@ impl Feed {
                 rng: Rng::stream(seed, ARRIVALS_STREAM),
             },
             Source::Tenants { parties, length } => Self::Crowd(Crowd::new(parties, *length, seed)),
-            Source::Trace(shots) => Self::Trace { shots: Arc::clone(shots), next: 0 },
+            Source::Trace(recorded) => Self::Trace { shots: Arc::clone(&recorded.shots), next: 0 },
             Source::Closed { .. } => Self::None,
         }
     }
 
-    /// The request after one that came at `last`, when it comes, and the place of its tenant.
-    pub(super) fn next(&mut self, last: Instant, stream: bool) -> Option<(Instant, EngineRequest, u32)> {
+    /// The request after one that came at `last`, if there is one.
+    pub(super) fn next(&mut self, last: Instant, stream: bool) -> Option<Coming> {
         match self {
             Self::Process { arrivals, until, tokens, rng } => {
                 // At least a nanosecond, so that an absurd rate still lets time pass.
                 let at = last + arrivals.gap(rng).max(Duration::from_nanos(1));
-                (at < *until).then(|| (at, request(*tokens, stream), NOBODY))
+                (at < *until).then(|| Coming { at, request: request(*tokens, stream), tenant: NOBODY, prompt: (0, 0) })
             }
             Self::Trace { shots, next } => {
                 let shot = shots.get(*next)?;
                 *next += 1;
                 let request = request((shot.prompt_tokens, shot.output_tokens), stream);
-                Some((Instant::ORIGIN + shot.at, request, NOBODY))
+                Some(Coming { at: Instant::ORIGIN + shot.at, request, tenant: NOBODY, prompt: shot.prompt })
             }
             Self::Crowd(crowd) => {
                 let (at, tokens, tenant) = crowd.next()?;
-                Some((at, request(tokens, stream), tenant))
+                Some(Coming { at, request: request(tokens, stream), tenant, prompt: (0, 0) })
             }
             Self::None => None,
         }

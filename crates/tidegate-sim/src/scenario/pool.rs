@@ -60,6 +60,7 @@ impl Section for Probes {
             delay,
             max_age: r.duration_or_none("max_age").unwrap_or(interval * 3 + delay),
             per_request: r.number_or_none("per_request"),
+            queued_tokens: true,
             max_load: r.number_or_none("max_load"),
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tidegate_core::balance::registry::{self, default_policy};
 use tidegate_core::descriptor::Params;
 use tidegate_core::pool::config::PoolConfig;
+use tidegate_core::prefix::chain;
 
 use super::fleet::sites;
 use super::governance::Governed;
@@ -14,7 +15,7 @@ use super::workload::{Pattern, TraceUse, Workload};
 use super::{Scenario, Variant};
 use crate::kernel::Kernel;
 use crate::kernel::governance::Governance;
-use crate::kernel::setup::{Setup, Shot, Site, Source};
+use crate::kernel::setup::{Recorded, Setup, Shot, Site, Source};
 use crate::saturation::saturation;
 use crate::workload::synthetic::Synthetic;
 use crate::workload::{Trace, request_log};
@@ -70,7 +71,7 @@ impl Row {
 struct Loaded {
     key: TraceUse,
     name: String,
-    shots: Arc<[Shot]>,
+    recorded: Recorded,
     measured: Vec<(Vec<Site>, f64)>,
 }
 
@@ -105,7 +106,9 @@ impl Scenario {
             source,
             stream: workload.stream,
             goal: self.goal,
+            told_goal: None,
             outages,
+            lies: Vec::new(),
         };
         Ok(Cell { variant: variant.map(|v| v.name.clone()), setup, trace, saturation_rps })
     }
@@ -134,26 +137,26 @@ impl Scenario {
         let at = match loaded.iter().position(|l| l.key.same_text(usage)) {
             Some(at) => at,
             None => {
-                let (shots, name) = load(usage, read)?;
-                loaded.push(Loaded { key: usage.clone(), name, shots, measured: Vec::new() });
+                let (recorded, name) = load(usage, read)?;
+                loaded.push(Loaded { key: usage.clone(), name, recorded, measured: Vec::new() });
                 loaded.len() - 1
             }
         };
         let l = &mut loaded[at];
         let Some(share) = usage.load else {
-            return Ok((Source::Trace(scaled(&l.shots, usage.speed)), Some(l.name.clone()), None));
+            return Ok((Source::Trace(scaled(&l.recorded, usage.speed)), Some(l.name.clone()), None));
         };
         let measured = match l.measured.iter().find(|(s, _)| same_engines(s, sites)) {
             Some((_, rps)) => *rps,
             None => {
-                let rps = saturation(sites, &l.shots);
+                let rps = saturation(sites, &l.recorded.shots);
                 l.measured.push((sites.to_vec(), rps));
                 rps
             }
         };
-        let span_s = l.shots.last().map_or(0.0, |s| s.at.as_secs_f64()).max(1e-9);
-        let recorded = l.shots.len() as f64 / span_s;
-        let shots = scaled(&l.shots, share * measured / recorded);
+        let span_s = l.recorded.shots.last().map_or(0.0, |s| s.at.as_secs_f64()).max(1e-9);
+        let recorded = l.recorded.shots.len() as f64 / span_s;
+        let shots = scaled(&l.recorded, share * measured / recorded);
         Ok((Source::Trace(shots), Some(l.name.clone()), Some(measured)))
     }
 
@@ -195,7 +198,7 @@ fn same_engines(a: &[Site], b: &[Site]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.spec == b.spec)
 }
 
-fn load(usage: &TraceUse, read: &ReadFile<'_>) -> Result<(Arc<[Shot]>, String), String> {
+fn load(usage: &TraceUse, read: &ReadFile<'_>) -> Result<(Recorded, String), String> {
     let (trace, name) = match (read(&usage.file), usage.stand_in) {
         (Ok(text), _) => {
             let trace = if request_log::is_log(&text) { request_log::read(&text) } else { Trace::read(&text) };
@@ -208,22 +211,33 @@ fn load(usage: &TraceUse, read: &ReadFile<'_>) -> Result<(Arc<[Shot]>, String), 
         (Err(_), Some(_)) => (Synthetic::conversation().trace(1), format!("{} (synthetic stand-in)", usage.file)),
     };
     let trace = if usage.length.is_some() { trace.window(Duration::ZERO, usage.length) } else { trace };
-    let shot = |r: &crate::workload::TraceRequest| Shot {
-        at: r.at,
-        prompt_tokens: r.prompt_tokens,
-        output_tokens: r.output_tokens,
-    };
-    let shots: Arc<[Shot]> = trace.requests.iter().map(shot).collect();
-    if shots.is_empty() {
+    if trace.requests.is_empty() {
         return Err(format!("{}: no request in it", usage.file));
     }
-    Ok((shots, name))
+    Ok((Recorded::of(&trace), name))
+}
+
+impl Recorded {
+    /// The requests of a trace.
+    pub fn of(trace: &Trace) -> Self {
+        let mut blocks: Vec<u64> = Vec::new();
+        let shot = |r: &crate::workload::TraceRequest| {
+            let from = blocks.len();
+            let ids = r.blocks.iter().flat_map(|&(a, b)| a..=b).map(u64::from);
+            blocks.extend(chain(ids));
+            let prompt = (from as u32, (blocks.len() - from) as u32);
+            Shot { at: r.at, prompt_tokens: r.prompt_tokens, output_tokens: r.output_tokens, prompt }
+        };
+        let shots: Arc<[Shot]> = trace.requests.iter().map(shot).collect();
+        Self { blocks: blocks.into(), ..Self::from(shots) }
+    }
 }
 
 /// The same requests `factor` times as fast.
-fn scaled(shots: &Arc<[Shot]>, factor: f64) -> Arc<[Shot]> {
+pub(crate) fn scaled(recorded: &Recorded, factor: f64) -> Recorded {
     if factor == 1.0 {
-        return Arc::clone(shots);
+        return recorded.clone();
     }
-    shots.iter().map(|s| Shot { at: s.at.div_f64(factor.max(1e-9)), ..*s }).collect()
+    let shots = recorded.shots.iter().map(|s| Shot { at: s.at.div_f64(factor.max(1e-9)), ..*s }).collect();
+    Recorded { shots, ..recorded.clone() }
 }

@@ -10,7 +10,8 @@ use crate::kernel::setup::{Goal, Setup, Source};
 /// Share of the requests that meet the goal on an idle engine of the fleet, whichever suits each best, 0..1. 1 where nothing is recorded
 /// that could be asked. Engines whose background drifts (`load`) count as able to.
 pub fn alone(setup: &Setup) -> f64 {
-    let Source::Trace(shots) = &setup.source else { return 1.0 };
+    let Source::Trace(recorded) = &setup.source else { return 1.0 };
+    let shots = &recorded.shots;
     let mut kinds: Vec<EngineSpec> = Vec::new();
     for site in &setup.sites {
         if !kinds.contains(&site.spec) {

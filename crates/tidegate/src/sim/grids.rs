@@ -1,27 +1,31 @@
-//! Studies of breakers: run, drawn, or written as JSON.
+//! Studies that answer in grids: run, drawn, or written as JSON.
 
 use std::io::{IsTerminal as _, Write as _};
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tidegate::engine::clock::Clock;
 use tidegate_sim::batch::Seeds;
-use tidegate_sim::study::{BreakerStudy, Grid};
+use tidegate_sim::study::Grid;
 
 use super::{Args, table};
 
-pub(super) fn run(args: &Args, name: &str, study: &BreakerStudy, seeds: Seeds) -> anyhow::Result<ExitCode> {
+/// Runs a study: it is told how many threads it may use, and tells after each run how many are done of how many, and its requests.
+type Study<'s> = dyn Fn(NonZeroUsize, &mut dyn FnMut(usize, usize, u64)) -> anyhow::Result<Vec<Grid>> + 's;
+
+pub(super) fn run(args: &Args, name: &str, seeds: Seeds, study: &Study<'_>) -> anyhow::Result<ExitCode> {
     let clock = Clock::start();
     let threads = super::threads(args);
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(1) } else { ProgressBar::hidden() };
     bar.set_style(ProgressStyle::with_template("{bar:32} {pos}/{len} runs, {elapsed}, {eta} left")?);
     let mut requests = 0;
-    let grids = study.run(seeds, threads, &mut |done, all, n| {
+    let grids = study(threads, &mut |done, all, n| {
         requests += n;
         bar.set_length(all as u64);
         bar.set_position(done as u64);
-    });
+    })?;
     bar.finish_and_clear();
     let mut out = std::io::stdout();
     if args.json {
