@@ -230,10 +230,21 @@ impl Section for Load {
 
 struct Llm(LlmParams);
 
+/// A parameter of the model that takes the place of the preset's.
+const fn own(name: &'static str, kind: Kind, summary: &'static str, example: &'static str) -> Key {
+    Key { name, kind, absent: Absent::Means("the preset's"), summary, example }
+}
+
+/// Time per step or token.
+const SHORT: Kind = Kind::Duration { min: 0.0, max: 60.0, word: None };
+/// A number of tokens or sequences.
+const COUNT: Kind = Kind::Integer { min: 1, max: 1_000_000_000, word: None };
+
 impl Section for Llm {
     const TABLE: &'static Table = &Table {
         place: "fleet[].llm",
-        summary: "A step takes t0 + c_lin (tokens beyond 64) + c_kv (KV tokens): an 8B model on an A100, an H100, or half an A100.",
+        summary: "A step takes step + per_token (tokens beyond free_tokens) + per_kv_token (KV tokens): an 8B model on an A100, an H100, or \
+                  half an A100, or an engine you measured (docs/real-engines.md fits one).",
         keys: &[
             Key {
                 name: "preset",
@@ -242,6 +253,18 @@ impl Section for Llm {
                 summary: "The measured engine.",
                 example: "h100-8b",
             },
+            own("step", SHORT, "Time of an empty step.", "10ms"),
+            own("per_token", SHORT, "Time per token of a step beyond `free_tokens`.", "66us"),
+            own(
+                "free_tokens",
+                Kind::Integer { min: 0, max: 1_000_000, word: None },
+                "Tokens of a step that cost nothing beyond `step`.",
+                "64",
+            ),
+            own("per_kv_token", SHORT, "Time per step and KV token in memory.", "80ns"),
+            own("token_budget", COUNT, "Most tokens a step computes, of prompts and answers together.", "2048"),
+            own("max_running", COUNT, "Most sequences computed at a time; fewer than `token_budget`.", "256"),
+            own("kv_tokens", COUNT, "KV memory, tokens: what a prompt and its answer must fit into.", "430_000"),
             Key {
                 name: "max_waiting",
                 kind: Kind::Integer { min: 0, max: 10_000_000, word: None },
@@ -254,8 +277,34 @@ impl Section for Llm {
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
         let preset = LlmParams::preset(r.choice("preset")).unwrap_or(LlmParams::A100_8B);
+        let mut count = |name| r.integer_or_none(name).and_then(|n| u32::try_from(n).ok());
+        let (budget, running, free) = (count("token_budget"), count("max_running"), count("free_tokens"));
+        let kv_tokens = r.integer_or_none("kv_tokens").unwrap_or(preset.kv_tokens);
         let max_waiting = u32::try_from(r.integer("max_waiting")).unwrap_or(u32::MAX);
-        Self(LlmParams { max_waiting, ..preset })
+        let mut time = |name| r.duration_or_none(name).map(|d| d.as_secs_f64());
+        let (step, per_token, per_kv_token) = (time("step"), time("per_token"), time("per_kv_token"));
+        let params = LlmParams {
+            t0_s: step.unwrap_or(preset.t0_s),
+            lin_s: per_token.unwrap_or(preset.lin_s),
+            kv_s: per_kv_token.unwrap_or(preset.kv_s),
+            free_tokens: free.unwrap_or(preset.free_tokens),
+            token_budget: budget.unwrap_or(preset.token_budget),
+            max_running: running.unwrap_or(preset.max_running),
+            kv_tokens,
+            max_waiting,
+            ..preset
+        };
+        if params.t0_s + params.lin_s + params.kv_s <= 0.0 {
+            let (allowed, hint) = ("a step that takes time", "for example: `step: 10ms`".to_owned());
+            r.contradiction("step", "a step that takes no time".to_owned(), allowed, hint);
+        }
+        if params.max_running >= params.token_budget {
+            let found = format!("max_running {}, token_budget {}", params.max_running, params.token_budget);
+            let key = if running.is_some() { "max_running" } else { "token_budget" };
+            let hint = "for example: `token_budget: 2048, max_running: 256`".to_owned();
+            r.contradiction(key, found, "max_running below token_budget", hint);
+        }
+        Self(params)
     }
 }
 
@@ -277,6 +326,20 @@ mod tests {
         let grows = |n| counts(n).iter().zip(counts(n + 1)).all(|(few, many)| *few <= many);
         assert!((1..60).all(grows));
         assert_eq!((size(&fleet), words(&resized(&fleet, 3)).as_str()), (9, "2 a + 1 b"));
+    }
+
+    #[test]
+    fn an_engine_of_one_s_own_is_the_preset_but_for_what_is_said() {
+        let read = |text: &str| tidegate_config::parse_as::<Llm>(text, "s", &|_| None).map(|(llm, _)| llm.0);
+        let own = read(
+            "{ preset: h100-8b, step: 4ms, per_token: 9ms, free_tokens: 0, per_kv_token: 2us, token_budget: 512, max_running: 1, kv_tokens: 4096 }",
+        );
+        let params = own.unwrap();
+        assert_eq!((params.t0_s, params.lin_s, params.kv_s, params.free_tokens), (0.004, 0.009, 2e-6, 0));
+        assert_eq!((params.token_budget, params.max_running, params.kv_tokens), (512, 1, 4096));
+        assert_eq!(read("{ preset: h100-8b }").unwrap(), LlmParams::H100_8B);
+        assert!(read("{ step: 0, per_token: 0, per_kv_token: 0 }").is_err());
+        assert!(read("{ max_running: 4096 }").is_err() && read("{ token_budget: 100 }").is_err());
     }
 
     #[test]
