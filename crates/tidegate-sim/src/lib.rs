@@ -9,6 +9,7 @@ pub mod engine;
 pub mod fault;
 pub mod ideal;
 pub mod kernel;
+pub mod offered;
 pub mod report;
 pub mod rival;
 pub mod saturation;

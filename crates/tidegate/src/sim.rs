@@ -16,6 +16,8 @@ use tidegate_sim::scenario::{Cell, Row, Scenario, Unread};
 
 mod grids;
 mod html;
+mod markdown;
+mod pages;
 mod slo;
 mod study;
 mod table;
@@ -32,7 +34,7 @@ Examples:
   tidegate sim --trace requests.csv --fleet fleet.yaml --slo ttft=2s,tpot=100ms,target=99%
   tidegate sim scenarios/two-servers.yaml --json
   tidegate sim scenarios/tenants.yaml --variant returning
-  tidegate sim scenarios/article.yaml --report article.html
+  tidegate sim scenarios/article.yaml --report article-report
 
 A trace is a CSV with t_ms or t_s, input_tokens and output_tokens, or the request log of `tidegate serve` (JSON lines). A fleet file is
 a scenario that says `fleet`; docs/simulation-keys.md lists every key. The same seed gives the same bytes of --json, on any number of
@@ -79,8 +81,9 @@ pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Write a page with tables and plots, self-contained
-    #[arg(long, value_name = "FILE.html")]
+    /// Write report.html, a self-contained page with tables and plots, and report.md into this folder; a name that ends in .html is
+    /// the page alone
+    #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
 }
 
@@ -126,8 +129,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (runs, requests) = with_bar(&cells, &rows, seeds, threads)?;
     let reports: Vec<Report> = cells.iter().zip(&runs).map(|(cell, runs)| report(cell, &rows, runs)).collect();
     if let Some(path) = &args.report {
-        let page = write_page(&name, &cells, &rows, seeds, &runs, &reports)?;
-        std::fs::write(path, page).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?;
+        pages::write(path, &name, &cells, &rows, seeds, &runs, &reports)?;
     }
     let mut out = std::io::stdout();
     if args.json {
@@ -147,25 +149,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let rate = requests as f64 / took_s.max(1e-9);
     writeln!(out, "{requests} requests simulated in {took_s:.2} s on {threads} threads, {rate:.0} per second")?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The page of `--report`; loads over time come from one more run of each policy on the first seed.
-fn write_page(
-    name: &str,
-    cells: &[Cell],
-    rows: &[Row],
-    seeds: Seeds,
-    runs: &[Vec<batch::Runs>],
-    reports: &[Report],
-) -> anyhow::Result<String> {
-    let timelines =
-        |cell: &Cell| rows.iter().map(|row| row.kernel(&cell.setup, seeds.first).run_with_timeline()).collect();
-    let chapters = cells.iter().zip(runs).zip(reports).map(|((cell, runs), report)| html::Chapter {
-        report,
-        runs,
-        timelines: timelines(cell),
-    });
-    html::page(name, &chapters.collect::<Vec<_>>())
 }
 
 fn refuse(Refused(why): &Refused) -> anyhow::Result<ExitCode> {
