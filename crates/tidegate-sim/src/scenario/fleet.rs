@@ -2,6 +2,7 @@
 
 use tidegate_config::{Absent, Key, Kind, Reader, Section, Table};
 
+use super::services::{Cpu, Embedding, Vector};
 use crate::engine::EngineSpec;
 use crate::engine::article::ArticleParams;
 use crate::engine::background::BackgroundParams;
@@ -61,7 +62,7 @@ pub fn words(fleet: &[Engines]) -> String {
 impl Section for Engines {
     const TABLE: &'static Table = &Table {
         place: "fleet[]",
-        summary: "Engines of one kind. Exactly one of `fixed`, `load` and `llm` says which model they are.",
+        summary: "Engines of one kind. Exactly one of `fixed`, `load`, `llm`, `embedding`, `vector` and `cpu` says which model they are.",
         keys: &[
             Key {
                 name: "name",
@@ -112,6 +113,27 @@ impl Section for Engines {
                 summary: "Continuous batching with chunked prefill and KV memory.",
                 example: "{ preset: a100-8b }",
             },
+            Key {
+                name: "embedding",
+                kind: Kind::Table(Embedding::TABLE),
+                absent: Absent::Means("another model"),
+                summary: "Requests are collected in a window and computed together.",
+                example: "{ window: 5ms, max_batch: 32 }",
+            },
+            Key {
+                name: "vector",
+                kind: Kind::Table(Vector::TABLE),
+                absent: Absent::Means("another model"),
+                summary: "A search in an index, faster where its answer is cached.",
+                example: "{ vectors: 10_000_000, hit_rate: 30% }",
+            },
+            Key {
+                name: "cpu",
+                kind: Kind::Table(Cpu::TABLE),
+                absent: Absent::Means("another model"),
+                summary: "Cores that all requests share.",
+                example: "{ cores: 8, work: 40ms }",
+            },
         ],
     };
 
@@ -123,14 +145,18 @@ impl Section for Engines {
         let fixed = r.table::<Fixed>("fixed").map(|f| EngineSpec::Fixed(f.0));
         let load = r.table::<Load>("load").map(|l| EngineSpec::Load(l.0));
         let llm = r.table::<Llm>("llm").map(|l| EngineSpec::Llm(l.0));
-        let models: Vec<EngineSpec> = [fixed, load, llm].into_iter().flatten().collect();
+        let embedding = r.table::<Embedding>("embedding").map(|e| EngineSpec::Embedding(e.0));
+        let vector = r.table::<Vector>("vector").map(|v| EngineSpec::Vector(v.0));
+        let cpu = r.table::<Cpu>("cpu").map(|c| EngineSpec::Cpu(c.0));
+        let models = [fixed, load, llm, embedding, vector, cpu];
+        let models: Vec<EngineSpec> = models.into_iter().flatten().collect();
         if models.len() != 1 {
             let found = if models.is_empty() { "no model" } else { "more than one model" };
             let key = if r.is_set("fixed") { "fixed" } else { "llm" };
             r.contradiction(
                 key,
                 found.to_owned(),
-                "one of fixed, load, llm",
+                "one of fixed, load, llm, embedding, vector, cpu",
                 "for example: `fixed: { delay: 1s }`".to_owned(),
             );
         }
