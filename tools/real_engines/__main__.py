@@ -68,9 +68,12 @@ def routing(gateway, engines):
 def a_stream(gateway, engine):
     """Tokens come one by one and not at the end, and the text is the engine's own."""
     text = prompt(30)
+    # The second time the prompt is in the engine's memory, which moves the last bits of its numbers: both that count find it there.
+    stream(engine.url, text, 40)
     direct = stream(engine.url, text, 40)
     through = stream(gateway.url, text, 40, {"x-pool": "one"})
-    check("a stream is the engine's, word for word", through.ok and direct.text == through.text)
+    check("a stream is the engine's, word for word", through.ok and direct.text == through.text,
+          f"{len(through.text)} bytes" if direct.text == through.text else f"{direct.text!r} {through.error or repr(through.text)}")
     check("its first token is long there when the last comes", through.first_s < through.total_s / 2, f"{through.first_s:.3f} of {through.total_s:.3f} s")
 
 
