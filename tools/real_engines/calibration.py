@@ -4,12 +4,13 @@ Measured: one stream at a time, prompts of several lengths, each with a first wo
 Other work on the machine only adds time, so of the runs of a length the fastest counts.
 
 A step of the model takes step + per_token (tokens) + per_kv_token (tokens in memory). A prompt of P tokens is computed in chunks of B; chunk i
-finds i B tokens in memory, and the last chunk gives the first token:
+finds i B tokens in memory, and the last chunk gives the first token. What a server does once per request, such as reading it and cutting the
+prompt into tokens, comes on top; the simulator has it as the network's two ways:
 
-    first(P)  = n step + per_token P + per_kv_token (0 + B + 2 B ... + (n-1) B),   n = ceil(P / B)
+    first(P)  = once + n step + per_token P + per_kv_token (0 + B + 2 B ... + (n-1) B),   n = ceil(P / B)
     each next = step + per_token + per_kv_token (P + k)
 
-Two equations for each length, three unknowns none of which is negative: least squares of the relative errors.
+Two equations for each length, four unknowns none of which is negative: least squares of the relative errors.
 """
 
 import itertools
@@ -47,10 +48,10 @@ def measure(engine, rounds):
 
 
 def equations(tokens):
-    """Coefficients of (step, per_token, per_kv_token) for the first token, and for the mean of those after it."""
+    """Coefficients of (step, per_token, per_kv_token, once) for the first token, and for the mean of those after it."""
     chunks = math.ceil(tokens / BATCH)
-    first = [chunks, tokens, BATCH * chunks * (chunks - 1) / 2]
-    return first, [1.0, 1.0, tokens + OUTPUT / 2]
+    first = [chunks, tokens, BATCH * chunks * (chunks - 1) / 2, 1.0]
+    return first, [1.0, 1.0, tokens + OUTPUT / 2, 0.0]
 
 
 def fit(measured):
@@ -64,24 +65,25 @@ def fit(measured):
 
 
 def non_negative(a, b):
-    """Least squares without negative unknowns: the best of all ways to leave some at zero, as there are three."""
+    """Least squares without negative unknowns: the best of all ways to leave some at zero, as there are few."""
     best = None
-    for size in (3, 2, 1):
-        for kept in itertools.combinations(range(3), size):
+    unknowns = a.shape[1]
+    for size in range(unknowns, 0, -1):
+        for kept in itertools.combinations(range(unknowns), size):
             x, *_ = numpy.linalg.lstsq(a[:, kept], b, rcond=None)
             error = numpy.sum((a[:, kept] @ x - b) ** 2)
             if (x >= 0).all() and (best is None or error < best[0]):
-                full = numpy.zeros(3)
+                full = numpy.zeros(unknowns)
                 full[list(kept)] = x
                 best = (error, full)
     return best[1]
 
 
-def fleet_yaml(step, per_token, per_kv_token):
+def fleet_yaml(step, per_token, per_kv_token, once):
     time = lambda s: f"{round(s * 1e9)}ns"
     return (
         f"fleet: [{{ llm: {{ step: {time(step)}, per_token: {time(per_token)}, free_tokens: 0, per_kv_token: {time(per_kv_token)}, "
-        f"token_budget: {BATCH}, max_running: 1, kv_tokens: {CONTEXT} }} }}]\n"
+        f"token_budget: {BATCH}, max_running: 1, kv_tokens: {CONTEXT} }} }}]\nnetwork: {time(once / 2)}\n"
     )
 
 
@@ -97,12 +99,13 @@ def simulate(binary, fleet, tokens):
 
 
 def run(binary, engine, rounds):
+    """Prints what was fitted and what it predicts; the largest error of a prediction, per cent."""
     measured = measure(engine, rounds)
-    step, per_token, per_kv_token = fit(measured)
-    fleet = fleet_yaml(step, per_token, per_kv_token)
+    step, per_token, per_kv_token, once = fit(measured)
+    fleet = fleet_yaml(step, per_token, per_kv_token, once)
     print(f"fitted on {len(FITTED)} lengths, {rounds} runs each: step {step * 1e3:.2f} ms, {per_token * 1e3:.3f} ms per token, "
-          f"{per_kv_token * 1e6:.3f} us per token in memory")
-    print(f"  {fleet.strip()}")
+          f"{per_kv_token * 1e6:.3f} us per token in memory, {once * 1e3:.1f} ms once per request")
+    print("".join(f"    {line}\n" for line in fleet.splitlines()), end="")
     print("| prompt tokens | | TTFT s measured | simulated | error % | total s measured | simulated | error % |")
     print("|---|---|---|---|---|---|---|---|")
     worst = 0.0
@@ -116,4 +119,4 @@ def run(binary, engine, rounds):
         kind = "fitted" if words in FITTED else "**predicted**"
         print(f"| {tokens} | {kind} | {first_s:.3f} | {sim_first_s:.3f} | {errors[0]:+.1f} | "
               f"{total_s:.3f} | {sim_total_s:.3f} | {errors[1]:+.1f} |")
-    print(f"largest error of a prediction: {worst:.1f} %")
+    return worst
