@@ -6,6 +6,7 @@ Parts: `routing` (all engines used, streams, a client that leaves, what engines 
 
 import argparse
 import collections
+import signal
 import statistics
 import sys
 import threading
@@ -176,4 +177,5 @@ def main():
     print(f"real engines: {passed} passed, 0 failed")
 
 
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 main()

@@ -61,7 +61,7 @@ def embed(text):
     return vector / numpy.linalg.norm(vector), len(ids)
 
 
-class Handler(BaseHTTPRequestHandler):
+class Embeddings(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def answer(self, status, value):
@@ -89,6 +89,6 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Embeddings)
     print(f"running on http://127.0.0.1:{server.server_port}", flush=True)
     server.serve_forever()

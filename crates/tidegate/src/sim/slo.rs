@@ -132,6 +132,7 @@ impl Asked<'_> {
                 let _ = write!(out, " {} reach {target} % under {under}", engines(found.engines));
                 match adaptive {
                     Some(a) if a.engines == found.engines && under == "adaptive" => write!(out, "."),
+                    Some(a) if a.engines == found.engines => write!(out, ", and under adaptive."),
                     Some(a) => write!(out, "; adaptive needs {}.", engines(a.engines)),
                     None if self.rows.iter().any(|r| r.label == "adaptive") => {
                         write!(out, "; adaptive does not with up to {}.", sizing.most)
