@@ -111,7 +111,7 @@ fn a_hung_endpoint_loses_its_traffic_before_any_timeout() {
 fn costs_within_the_tie_go_to_the_fewest_in_flight() {
     let place = |tie| {
         let mut rig = Rig::of(&config("adaptive", &[("tie", Value::Float(tie))]), &[Service::Hangs; 2], 1);
-        // Both have answered at once, so both speeds are equal (and tiny). Endpoint 1 streams two answers, endpoint 0 owes 60 tokens.
+        // Both have answered at once, so both speeds are equal (and tiny). Endpoint 1 streams two answers, endpoint 0 owes 7 tokens.
         let answered = send_to(&mut rig, E0, &tokens(1));
         rig.pool.settle(rig.now, answered, Outcome::new(Verdict::Success));
         let mut streams = Vec::new();
@@ -120,7 +120,7 @@ fn costs_within_the_tie_go_to_the_fewest_in_flight() {
             rig.pool.on_event(rig.now, Event::FirstByte(ticket.key()));
             streams.push(ticket);
         }
-        let owed = send_to(&mut rig, E0, &tokens(60));
+        let owed = send_to(&mut rig, E0, &tokens(7));
         let prices = prices(&mut rig, &tokens(100));
         assert!(prices[0] > prices[1] && prices[0] <= prices[1] * 1.06, "{prices:?}");
         let mut chosen = Vec::new();

@@ -136,7 +136,12 @@ impl<'s> Kernel<'s> {
     }
 
     /// The same with a rule of the caller's in every pool.
-    pub fn ruled(setup: &'s Setup, pool: &PoolConfig, seed: u64, rule: impl Fn(&PoolConfig) -> Box<dyn Picker>) -> Self {
+    pub fn ruled(
+        setup: &'s Setup,
+        pool: &PoolConfig,
+        seed: u64,
+        rule: impl Fn(&PoolConfig) -> Box<dyn Picker>,
+    ) -> Self {
         let replicas = setup.replicas.max(1);
         let detail = if setup.stream { Detail::EveryToken } else { Detail::FirstAndDone };
         let endpoint = |(i, site)| {

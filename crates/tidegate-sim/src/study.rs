@@ -84,8 +84,13 @@ impl Section for Study {
         let pulse = r.table("pulse").map(BreakerStudy::Pulse);
         let detection = r.table("detection").map(BreakerStudy::Detection);
         let recovery = r.table("recovery").map(BreakerStudy::Recovery);
-        let study = Self { tenants: r.table("tenants"), breaker: pulse.or(detection).or(recovery), routing: r.table("routing") };
-        let set = ["tenants", "pulse", "detection", "recovery", "routing"].into_iter().filter(|name| r.is_set(name)).count();
+        let study = Self {
+            tenants: r.table("tenants"),
+            breaker: pulse.or(detection).or(recovery),
+            routing: r.table("routing"),
+        };
+        let set =
+            ["tenants", "pulse", "detection", "recovery", "routing"].into_iter().filter(|name| r.is_set(name)).count();
         if set != 1 {
             r.missing("tenants");
         }

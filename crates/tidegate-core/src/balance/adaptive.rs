@@ -2,19 +2,20 @@
 //!
 //! ```text
 //! cost_i = s_i (W_i + u)                              own wait and own prefill                            [s]
-//!        + externality s_i u (1 + b_i / b_mean) / 2   the same prefill as others feel it                  [s]
+//!        + externality s_i u / 2                 the same prefill as those behind it feel it              [s]
 //!        + first_words (tau_i + max(0, tau_i - tau0_i))  own first words, and what one more stream adds   [s]
+//!        + barrier k_i / (1 - k_i)               KV memory that fills up                                  [s]
 //! ```
 //!
 //! `u` is the work the request brings in prompt tokens (1 if opaque), `W_i` the work ahead of it, `s_i` learned seconds per unit of work
-//! ([`speed`]), `tau_i` learned seconds between tokens ([`pace`]), `b_i` streams running. Costs within `tie` of the lowest are equal:
+//! ([`speed`]), `tau_i` learned seconds between tokens ([`pace`]), `k_i` the used share of KV memory where engines tell it. Costs within `tie` of the lowest are equal:
 //! fewest in flight, then chance. All endpoints are priced, as own credit (the work sent and not yet begun) prevents the herd; over 64,
 //! 32 drawn at random. A new or returned endpoint gets one request at a time until its first answer: a dead engine looks idle.
 //!
 //! Where the pool reports loads in 0..1 and they explain response times better than the learned speeds do ([`fit`]), the price is the
 //! learned response time at the forecast load instead ([`by_load`]).
 //! Work ahead and requests present count all replicas and all clients as far as engines tell ([`Outstanding`]).
-//! Source: notes, adaptive, sections 1 to 5. O(min(n, 64)), and the endpoints that are expected to hold the prompt's beginning.
+//! Source: notes, adaptive, sections 1 to 5; decision record 10 says where it differs. O(min(n, 64)), and the endpoints that are expected to hold the prompt's beginning.
 
 mod by_load;
 mod fit;
@@ -63,6 +64,14 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
             example: "1",
         },
         Param {
+            name: "barrier",
+            summary: "seconds that half-full KV memory counts as; grows without bound as it fills",
+            unit: "s",
+            kind: ParamKind::Duration { min: 0.0, max: 60.0, can_be_off: false },
+            default: Value::Duration(0.02),
+            example: "20ms",
+        },
+        Param {
             name: "tie",
             summary: "costs within this fraction of the lowest are equal",
             unit: "fraction",
@@ -87,6 +96,8 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
 
 /// Endpoints up to which all are priced.
 const PRICE_ALL: usize = 64;
+/// KV use above which the barrier no longer grows: beyond that the engine preempts anyway.
+const FULL: f64 = 0.999;
 /// Endpoints drawn at random beyond that.
 const DRAWN: usize = 32;
 /// Endpoints priced beside those because they are expected to hold most of the prompt.
@@ -105,10 +116,6 @@ struct Priced {
     id: EndpointId,
     in_flight: u32,
     cost: f64,
-    /// Seconds of its own prefill.
-    prefill: f64,
-    /// Streams running there.
-    streams: f64,
     /// Seconds until the first token.
     ttft: f64,
 }
@@ -119,6 +126,7 @@ pub struct Adaptive {
     first_words: f64,
     externality: f64,
     tie: f64,
+    barrier_s: f64,
     memory_s: f64,
     work: Outstanding,
     pool: PoolSpeed,
@@ -138,6 +146,7 @@ impl Adaptive {
             first_words: params.float("first_words"),
             externality: params.float("externality"),
             tie: params.float("tie"),
+            barrier_s: params.float("barrier"),
             memory_s: params.float("memory"),
             work: Outstanding::new(cfg),
             pool: PoolSpeed::default(),
@@ -184,23 +193,20 @@ impl Adaptive {
     /// Prices the drawn endpoints into `priced`.
     fn price(&mut self, now: Instant, req: &Request<'_>, endpoints: &Endpoints) {
         self.priced.clear();
-        let (mut streams_in_all, mean_work) = (0.0, self.work.mean_work());
         for &id in &self.drawn {
             let in_flight = endpoints.get(id).in_flight;
             let (s, ahead) = self.queue(now, id);
             let present = self.work.present(id, now, in_flight);
-            let streams = (present - ahead / mean_work).max(0.0);
-            streams_in_all += streams;
             let u = req.work_at(id);
             let pace = self.known.at(id).pace.at(now, self.memory_s, present).or(self.pool.pace());
             let words = pace.map_or(0.0, |(tau, tau0)| tau + (tau - tau0).max(0.0));
             let ttft = s * (ahead + u);
-            let cost = ttft + self.first_words * words;
-            self.priced.push(Priced { id, in_flight, cost, prefill: s * u, streams, ttft });
-        }
-        let mean = 1.0 + streams_in_all / self.drawn.len().max(1) as f64;
-        for p in &mut self.priced {
-            p.cost += self.externality * p.prefill * (1.0 + p.streams / mean) / 2.0;
+            let used = self.work.memory(id, now, in_flight).unwrap_or(0.0).min(FULL);
+            let memory = self.barrier_s * used / (1.0 - used);
+            // Half of what its prefill adds is felt by those who queue behind.
+            let others = self.externality * s * u / 2.0;
+            let cost = ttft + others + self.first_words * words + memory;
+            self.priced.push(Priced { id, in_flight, cost, ttft });
         }
     }
 }
@@ -271,7 +277,7 @@ impl Picker for Adaptive {
     fn reconfigure(&mut self, cfg: &PoolConfig) -> bool {
         let fresh = Self::new(&cfg.policy, cfg);
         (self.first_words, self.externality, self.tie) = (fresh.first_words, fresh.externality, fresh.tie);
-        self.memory_s = fresh.memory_s;
+        (self.barrier_s, self.memory_s) = (fresh.barrier_s, fresh.memory_s);
         self.work.reconfigure(cfg);
         match (&mut self.by_load, fresh.by_load) {
             (Some(known), Some(fresh)) => known.reconfigure(&fresh),

@@ -88,7 +88,7 @@ impl Picker for LeastWork {
         let mut lowest = Lowest::new();
         for e in usable.iter() {
             let (s, ahead) = self.queue(cx.now, e.id);
-            let used = self.work.report(e.id, cx.now).and_then(|w| w.kv_usage).unwrap_or(0.0).min(FULL);
+            let used = self.work.memory(e.id, cx.now, e.in_flight).unwrap_or(0.0).min(FULL);
             let score = s * (ahead + req.work_at(e.id)) + self.barrier_s * used / (1.0 - used);
             lowest.offer(cx, e.id, score, f64::from(e.in_flight));
         }

@@ -158,6 +158,14 @@ impl Outstanding {
         n + others.max(0.0)
     }
 
+    /// Used share of the KV memory of `id`, 0..1, as told, grown or shrunk with the requests that came and went since; `None` if untold.
+    pub fn memory(&self, id: EndpointId, now: Instant, in_flight: u32) -> Option<f64> {
+        let seen = self.seen(id, now)?;
+        let told = total(&seen.work).filter(|&n| n >= 1.0);
+        let grown = told.map_or(1.0, |n| self.present(id, now, in_flight) / n);
+        Some((seen.work.kv_usage? * grown).min(1.0))
+    }
+
     /// When the oldest request whose first byte is due was sent, and the work predicted for it.
     pub fn oldest(&self, id: EndpointId) -> Option<(Instant, f64)> {
         self.known.get(id)?.pending.front().map(|&(sent, predicted, _)| (sent, predicted))

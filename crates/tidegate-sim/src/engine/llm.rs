@@ -302,7 +302,12 @@ impl EngineModel for Llm {
             response_time_s: self.response_time.0,
             running,
             waiting,
-            queued_tokens: self.running.iter().chain(&self.waiting).map(|s| u64::from(s.target - s.computed.min(s.target))).sum(),
+            queued_tokens: self
+                .running
+                .iter()
+                .chain(&self.waiting)
+                .map(|s| u64::from(s.target - s.computed.min(s.target)))
+                .sum(),
             kv_usage,
             prompt_tokens: self.prompt_tokens,
             generation_tokens: self.generation_tokens,

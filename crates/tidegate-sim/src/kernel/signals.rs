@@ -7,8 +7,8 @@ use tidegate_core::outcome::Failure;
 use tidegate_core::time::Instant;
 
 use super::queue::Due;
-use super::{Kernel, PROGRESS_EVERY};
 use super::setup::Lie;
+use super::{Kernel, PROGRESS_EVERY};
 use crate::engine::{EngineModel as _, Status};
 use crate::fault::{Fault, FaultKind};
 

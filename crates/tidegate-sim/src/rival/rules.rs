@@ -46,9 +46,7 @@ impl Rule {
                 (report.queued_tokens.unwrap_or(0.0) + known.since) / THROUGHPUT + BARRIER_S * used / (1.0 - used)
             }
             Rival::Lmetric => (u + report.queued_tokens.unwrap_or(0.0)) * (batch + 1.0),
-            Rival::LmetricOurs => {
-                (u + self.ours.ahead(id, now, 0.0)) * (self.ours.present(id, now, in_flight) + 1.0)
-            }
+            Rival::LmetricOurs => (u + self.ours.ahead(id, now, 0.0)) * (self.ours.present(id, now, in_flight) + 1.0),
             Rival::LlmD => {
                 let (least, most) = queues;
                 let queue = if most > least { (most - waiting) / (most - least) } else { 1.0 };

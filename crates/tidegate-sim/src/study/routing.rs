@@ -129,7 +129,7 @@ fn summary(places: &[Place], rows: &[Row], means: &[Run]) -> Grid {
                 let all = &means[p * rows.len()..(p + 1) * rows.len()];
                 let times = against_best(&all[r], all);
                 for (log, times) in logs.iter_mut().zip(times) {
-                    *log += times.ln();
+                    *log += libm::log(times);
                 }
                 best += times.iter().filter(|t| **t <= CLOSE).count();
                 count += 1;
@@ -139,13 +139,14 @@ fn summary(places: &[Place], rows: &[Row], means: &[Run]) -> Grid {
                 let _ = place;
             }
             let n = count.max(1) as f64;
-            let geometric = logs.map(|log| (log / n).exp());
-            let overall = (logs.iter().sum::<f64>() / (n * 7.0)).exp();
+            let geometric = logs.map(|log| libm::exp(log / n));
+            let overall = libm::exp(logs.iter().sum::<f64>() / (n * 7.0));
             let mut cells = vec![Cell::text(fleet), Cell::text(row.name.clone())];
             cells.extend(geometric.map(|g| Cell::number(g, 2)));
             cells.push(Cell::number(overall, 3));
             cells.push(Cell::number(best as f64 / (n * 7.0) * 100.0, 0));
-            cells.extend([(goodput * 100.0, 1), (imbalance, 2), (hits * 100.0, 1)].map(|(v, d)| Cell::number(v / n, d)));
+            cells
+                .extend([(goodput * 100.0, 1), (imbalance, 2), (hits * 100.0, 1)].map(|(v, d)| Cell::number(v / n, d)));
             grid.rows.push(cells);
         }
     }
@@ -169,7 +170,8 @@ fn detail(places: &[Place], rows: &[Row], means: &[Run]) -> Grid {
             ];
             cells.extend(run.figures[..6].iter().map(|&s| Cell::number(s, 3)));
             cells.push(Cell::number(run.figures[6] * 100.0, 1));
-            let rest = [(run.goodput, 1, 100.0), (run.success, 1, 100.0), (run.imbalance, 2, 1.0), (run.hit_rate, 1, 100.0)];
+            let rest =
+                [(run.goodput, 1, 100.0), (run.success, 1, 100.0), (run.imbalance, 2, 1.0), (run.hit_rate, 1, 100.0)];
             cells.extend(rest.map(|(v, digits, times)| Cell::number(v * times, digits)));
             grid.rows.push(cells);
         }

@@ -208,9 +208,9 @@ impl Section for Load {
         keys: &[
             Key {
                 name: "load",
-                kind: Kind::Fraction { min: 0.01, max: 1.0, word: None },
+                kind: Kind::Fraction { min: 0.01, max: 5.0, word: None },
                 absent: Absent::Required,
-                summary: "Share of what the fleet saturates at on the trace.",
+                summary: "Share of what the fleet saturates at on the trace; above 1 it is overloaded.",
                 example: "75%",
             },
             Key {
