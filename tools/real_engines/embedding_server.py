@@ -88,7 +88,13 @@ class Embeddings(BaseHTTPRequestHandler):
         pass
 
 
+class Server(ThreadingHTTPServer):
+    # The library's five would drop connections that come together.
+    request_queue_size = 128
+    daemon_threads = True
+
+
 if __name__ == "__main__":
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Embeddings)
+    server = Server(("127.0.0.1", 0), Embeddings)
     print(f"running on http://127.0.0.1:{server.server_port}", flush=True)
     server.serve_forever()
