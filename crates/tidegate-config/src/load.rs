@@ -1,33 +1,32 @@
 //! Where an endpoint's load comes from.
 
-use crate::health::timeout_within;
+mod engine;
+mod metrics;
+mod polled;
+mod status;
+
+pub use engine::Engine;
+pub use metrics::MetricsSource;
+pub use polled::Polled;
+
 use crate::key::{Absent, Key, Kind, Table};
 use crate::reader::{Reader, Section};
-use crate::scalar;
 use crate::units::show_seconds;
+use status::Status;
 use std::time::Duration;
 use tidegate_core::pool::config::LoadConfig;
 
-/// The source of reported loads of a pool.
+/// The sources of reported loads of a pool, at least one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
-    /// The page that is polled.
-    pub status: StatusSource,
+    /// A page that answers `{"response_time": s, "current_load": 0..1}`, and `cpu`, `gpu` and `memory` (0..1) if it can.
+    pub status: Option<Polled>,
+    /// The engine's own metrics.
+    pub metrics: Option<MetricsSource>,
     /// Age from which a report counts for nothing.
     pub max_age: Duration,
     /// Load (0..1) that one request adds, for own credit between reports; `None` learns it.
     pub per_request: Option<f64>,
-}
-
-/// A page that answers `{"response_time": s, "current_load": 0..1}`, and `cpu`, `gpu` and `memory` (0..1) if it can.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StatusSource {
-    /// Path of the page.
-    pub path: String,
-    /// Time between two polls of an endpoint.
-    pub interval: Duration,
-    /// Longest time until an answer; at most the interval.
-    pub timeout: Duration,
 }
 
 impl Load {
@@ -35,56 +34,47 @@ impl Load {
     pub fn core(&self) -> LoadConfig {
         LoadConfig { max_age: self.max_age, per_request: self.per_request }
     }
-}
 
-impl Section for StatusSource {
-    const TABLE: &'static Table = &Table {
-        place: "pools.NAME.load.status",
-        summary: "A page that answers `{\"response_time\": seconds, \"current_load\": 0..1}`; it may carry `cpu`, `gpu` and `memory` (0..1) too, \
-                  which `weights: auto` of weighted_round_robin goes by. Each of them may be absent.",
-        keys: &[
-            Key {
-                name: "path",
-                kind: Kind::Path,
-                absent: Absent::Default("/status"),
-                summary: "Path of the page.",
-                example: "/status",
-            },
-            Key {
-                name: "interval",
-                kind: Kind::Duration { min: 0.01, max: 3600.0, word: None },
-                absent: Absent::Default("1s"),
-                summary: "Time between two polls of an endpoint.",
-                example: "1s",
-            },
-            Key {
-                name: "timeout",
-                kind: Kind::Duration { min: 0.001, max: 3600.0, word: None },
-                absent: Absent::Default("500ms"),
-                summary: "Longest time until an answer; at most the interval.",
-                example: "500ms",
-            },
-        ],
-    };
+    /// Whether a source tells a load in 0..1, which `max_load` and policies by load go by.
+    pub fn tells_load(&self) -> bool {
+        self.status.is_some() || self.metrics.as_ref().is_some_and(|m| m.load.is_some())
+    }
 
-    fn read(r: &mut Reader<'_, '_>) -> Self {
-        let path = r.value("path", scalar::path).unwrap_or_default();
-        let interval = r.duration("interval");
-        Self { path, interval, timeout: timeout_within(r, interval, &["interval"]) }
+    /// Whether a source tells how much of CPU, GPU or memory is used.
+    pub fn tells_utilisation(&self) -> bool {
+        self.status.is_some()
+    }
+
+    /// The longest interval of its sources.
+    fn interval(&self) -> Duration {
+        let metrics = self.metrics.as_ref().map(|m| &m.page);
+        [self.status.as_ref(), metrics]
+            .into_iter()
+            .flatten()
+            .map(|p| p.interval)
+            .max()
+            .unwrap_or(Duration::from_secs(1))
     }
 }
 
 impl Section for Load {
     const TABLE: &'static Table = &Table {
         place: "pools.NAME.load",
-        summary: "Where an endpoint's load (0..1) comes from.",
+        summary: "Where an endpoint's load comes from: status, metrics, or both.",
         keys: &[
             Key {
                 name: "status",
-                kind: Kind::Table(StatusSource::TABLE),
-                absent: Absent::Required,
+                kind: Kind::Table(Status::TABLE),
+                absent: Absent::Means("see metrics; one of them must be given"),
                 summary: "Poll a status page.",
                 example: "{ path: /status, interval: 1s }",
+            },
+            Key {
+                name: "metrics",
+                kind: Kind::Table(MetricsSource::TABLE),
+                absent: Absent::Means("see status; one of them must be given"),
+                summary: "Poll the engine's own metrics.",
+                example: "{ path: /metrics, engine: auto, interval: 1s }",
             },
             Key {
                 name: "max_age",
@@ -105,18 +95,27 @@ impl Section for Load {
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
         let problems = r.walk.problems.len();
-        let status: StatusSource = r.table_or_default("status");
+        let status = r.table::<Status>("status").map(|s| s.0);
+        let mut load = Self { status, metrics: r.table("metrics"), max_age: Duration::ZERO, per_request: None };
+        if load.status.is_none() && load.metrics.is_none() {
+            r.missing("status");
+        }
         let is_whole = r.walk.problems.len() == problems;
-        let max_age = r.duration_or_none("max_age").unwrap_or(status.interval * 3);
-        if max_age < status.interval && is_whole && r.all_good(&["max_age"]) {
-            let interval = show_seconds(status.interval.as_secs_f64());
+        let interval = load.interval();
+        load.max_age = r.duration_or_none("max_age").unwrap_or(interval * 3);
+        load.per_request = r.number_or_none("per_request");
+        if load.max_age < interval && is_whole && r.all_good(&["max_age"]) {
             r.contradiction(
                 "max_age",
-                format!("{}, shorter than the polling interval of {interval}", show_seconds(max_age.as_secs_f64())),
+                format!(
+                    "{}, shorter than the polling interval of {}",
+                    show_seconds(load.max_age.as_secs_f64()),
+                    show_seconds(interval.as_secs_f64())
+                ),
                 "at least the polling interval: otherwise no report ever counts",
-                format!("for example: `max_age: {}`", show_seconds(status.interval.as_secs_f64() * 3.0)),
+                format!("for example: `max_age: {}`", show_seconds(interval.as_secs_f64() * 3.0)),
             );
         }
-        Self { status, max_age, per_request: r.number_or_none("per_request") }
+        load
     }
 }

@@ -264,7 +264,7 @@ impl Section for Pool {
         let max_load = r.number_or_none("max_load");
         let endpoints = endpoints(r);
         let load: Option<Load> = r.table("load");
-        check_load(r, policy.as_ref(), max_load, load.is_some());
+        check_load(r, policy.as_ref(), max_load, load.as_ref());
         let warm_up = match r.switch::<Steps>("warm_up") {
             Switch::On(Steps(steps)) => WarmUp::Steps(steps),
             Switch::Off => WarmUp::Off,
@@ -277,7 +277,7 @@ impl Section for Pool {
             // The stand-in for a policy that could not be read; a config with it is never returned.
             policy: policy.unwrap_or_else(|| Policy { params: Params::defaults(default_policy()), key: None }),
             // Without a source there is nothing to compare with; core is told so instead of waiting for reports that never come.
-            max_load: max_load.filter(|_| load.is_some()),
+            max_load: max_load.filter(|_| load.as_ref().is_some_and(Load::tells_load)),
             endpoints,
             health: r.table("health"),
             load,
@@ -331,30 +331,37 @@ fn endpoints(r: &mut Reader<'_, '_>) -> Vec<Endpoint> {
     endpoints
 }
 
-/// Settings that are about a reported load need a source of it.
-fn check_load(r: &mut Reader<'_, '_>, policy: Option<&Policy>, max_load: Option<f64>, has_source: bool) {
-    if has_source || r.is_set("load") {
+/// Settings that are about a reported load need a source that tells it.
+fn check_load(r: &mut Reader<'_, '_>, policy: Option<&Policy>, max_load: Option<f64>, load: Option<&Load>) {
+    if load.is_none() && r.is_set("load") {
         return;
     }
-    let hint = || "for example: `load: { status: { path: /status, interval: 1s } }`".to_owned();
-    if r.is_set("max_load") && max_load.is_some() && r.all_good(&["max_load"]) {
-        let found = "max_load in a pool whose endpoints report no load".to_owned();
+    let hint = || match load {
+        None => "for example: `load: { status: { path: /status, interval: 1s } }`",
+        Some(_) => "for example: `metrics: { load: 'max(my_busy_ratio)' }`, or `status` beside `metrics`",
+    };
+    let said = match load {
+        None => "in a pool whose endpoints report no load",
+        Some(_) => "in a pool whose metrics tell requests and tokens, and no load in 0..1",
+    };
+    let tells_load = load.is_some_and(Load::tells_load);
+    if !tells_load && r.is_set("max_load") && max_load.is_some() && r.all_good(&["max_load"]) {
         r.contradiction(
             "max_load",
-            found,
+            format!("max_load {said}"),
             "max_load together with load",
             format!("remove max_load, or add a source, {}", hint()),
         );
     }
     let Some(params) = policy.map(|p| &p.params) else { return };
     let name = params.descriptor().name;
-    if NEEDS_LOAD.contains(&name) || params.choice("signal") == "reported" {
-        let found = format!("{name} in a pool whose endpoints report no load: it falls back to what is seen here");
-        r.warning("policy", found, "this policy together with load", hint());
+    if !tells_load && (NEEDS_LOAD.contains(&name) || params.choice("signal") == "reported") {
+        let found = format!("{name} {said}: it falls back to what is seen here");
+        r.warning("policy", found, "this policy together with load", hint().to_owned());
     }
-    if name == "weighted_round_robin" && params.choice("weights") == "auto" {
-        let found =
-            format!("{name} with `weights: auto` in a pool whose endpoints report no load: the static weights hold");
+    let tells_utilisation = tells_load || load.is_some_and(Load::tells_utilisation);
+    if !tells_utilisation && name == "weighted_round_robin" && params.choice("weights") == "auto" {
+        let found = format!("{name} with `weights: auto` {said}: the static weights hold");
         let more = "the page may carry `cpu`, `gpu` and `memory` (0..1) beside `current_load`";
         r.warning("policy", found, "`weights: auto` together with load", format!("{}; {more}", hint()));
     }

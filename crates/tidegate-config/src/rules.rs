@@ -6,6 +6,7 @@ mod source;
 mod target;
 mod when;
 
+pub(crate) use expression::expression;
 pub use expression::{Expression, Function};
 pub use source::{Asked, PageUrl, Source};
 pub use target::Target;

@@ -181,11 +181,37 @@ fn a_default_gives_way_to_what_is_set() {
     let millis = |d: std::time::Duration| d.as_millis();
     assert_eq!(pool.timeouts.first_byte.map(millis), Some(10_000));
     assert_eq!(pool.health.as_ref().map(|h| millis(h.timeout)), Some(100));
-    assert_eq!(pool.load.as_ref().map(|l| (millis(l.status.timeout), millis(l.max_age))), Some((50, 150)));
+    assert_eq!(
+        pool.load.as_ref().map(|l| (millis(l.status.as_ref().unwrap().timeout), millis(l.max_age))),
+        Some((50, 150))
+    );
     let breaker = pool.core().breaker;
     let seconds = ["cool_down", "max_cool_down", "forgive_after"].map(|name| breaker.seconds(name));
     assert_eq!((breaker.descriptor().name, seconds), ("classic", [Some(30.0), Some(300.0), Some(10.0)]));
     assert_eq!((breaker.integer("consecutive_errors"), breaker.float("max_ejected")), (5, 0.5));
+}
+
+#[test]
+fn metrics_as_a_source_of_load_say_what_is_wrong_with_them() {
+    check(
+        &in_pool("    load: { metrics: { engine: vlmm, pth: /metrics, interval: 1s, timeout: 2s, load: a / b } }"),
+        "5:32 out_of_range pools.p.load.metrics.engine | vlmm | did you mean `vllm`?
+         5:38 unknown_key pools.p.load.metrics.pth | an unknown key, `pth` | did you mean `path`? For example: `path: /metrics`
+         5:76 contradiction pools.p.load.metrics.timeout | 2s, longer than the interval of 1s | for example: `timeout: 500ms`
+         5:86 wrong_type pools.p.load.metrics.load | a / b | the name of a metric has letters, digits, _ and : only; one function, without arithmetic",
+    );
+    check(
+        &in_pool("    load: { max_age: 9s }"),
+        "5:5 missing pools.p.load.status | no `status` | for example: `status: { path: /status, interval: 1s }`",
+    );
+    let hint = "for example: `metrics: { load: 'max(my_busy_ratio)' }`, or `status` beside `metrics`";
+    check(
+        &in_pool("    load: { metrics: {} }\n    max_load: 0.8"),
+        &format!(
+            "6:15 contradiction pools.p.max_load | max_load in a pool whose metrics tell requests and tokens, and no load in 0..1 | remove max_load, or add a source, {hint}"
+        ),
+    );
+    check(&in_pool("    load: { metrics: { load: max(x) } }\n    max_load: 0.8"), "");
 }
 
 #[test]

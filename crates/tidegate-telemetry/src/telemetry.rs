@@ -5,6 +5,7 @@ use crate::exposition::Exposition;
 use crate::families::family;
 use crate::recent::{Kept, RECENT_RECORDS, Recent};
 use crate::record::{Record, Sink};
+use crate::signals::{SignalBoard, SignalFacts};
 use crate::tenants::TenantCounters;
 use arc_swap::ArcSwap;
 use std::collections::HashMap;
@@ -21,6 +22,7 @@ use tidegate_core::event::Event;
 pub struct Telemetry {
     series: ArcSwap<Series>,
     recent: Recent,
+    signals: SignalBoard,
     reloads: [AtomicU64; RELOADS.len()],
     /// Generation of the config in force.
     generation: AtomicU64,
@@ -70,6 +72,7 @@ impl Telemetry {
         Self {
             series: ArcSwap::from_pointee(Series::new(config, None)),
             recent: Recent::new(RECENT_RECORDS),
+            signals: SignalBoard::default(),
             reloads: Default::default(),
             generation: AtomicU64::new(1),
             rejected: AtomicBool::new(false),
@@ -80,6 +83,7 @@ impl Telemetry {
     pub fn configure(&self, config: &Config) {
         let series = Series::new(config, Some(&self.series.load()));
         self.series.store(Arc::new(series));
+        self.signals.keep(config);
     }
 
     /// A config came in force, as this generation.
@@ -101,6 +105,16 @@ impl Telemetry {
         if let Some(&place) = series.places.get(pool) {
             series.pools[place].on_signal(endpoint, event);
         }
+    }
+
+    /// What a page of an endpoint exposes was found, or has changed.
+    pub fn on_facts(&self, pool: &str, endpoint: &str, facts: SignalFacts) {
+        self.signals.put(pool, endpoint, facts);
+    }
+
+    /// What the pages of an endpoint expose, in no order; empty where none was polled yet.
+    pub fn facts(&self, pool: &str, endpoint: &str) -> Vec<SignalFacts> {
+        self.signals.get(pool, endpoint)
     }
 
     /// Counts a change by the config's `rule`-th rule.
