@@ -1,13 +1,15 @@
 //! Where an endpoint's load comes from.
 
+mod accelerator;
 mod engine;
 mod metrics;
 mod polled;
 mod status;
 
+pub use accelerator::AcceleratorSource;
 pub use engine::Engine;
 pub use metrics::MetricsSource;
-pub use polled::Polled;
+pub use polled::{Beside, Polled};
 
 use crate::key::{Absent, Key, Kind, Table};
 use crate::reader::{Reader, Section};
@@ -23,6 +25,10 @@ pub struct Load {
     pub status: Option<Polled>,
     /// The engine's own metrics.
     pub metrics: Option<MetricsSource>,
+    /// The GPUs below the engines.
+    pub accelerator: Option<AcceleratorSource>,
+    /// Whether answers tell their engine's load in a header.
+    pub orca: bool,
     /// Age from which a report counts for nothing.
     pub max_age: Duration,
     /// Load (0..1) that one request adds, for own credit between reports; `None` learns it.
@@ -37,49 +43,64 @@ impl Load {
 
     /// Whether a source tells a load in 0..1, which `max_load` and policies by load go by.
     pub fn tells_load(&self) -> bool {
-        self.status.is_some() || self.metrics.as_ref().is_some_and(|m| m.load.is_some())
+        let metrics = self.metrics.as_ref().is_some_and(|m| m.load.is_some());
+        self.status.is_some() || metrics || self.accelerator.is_some() || self.orca
     }
 
     /// Whether a source tells how much of CPU, GPU or memory is used.
     pub fn tells_utilisation(&self) -> bool {
-        self.status.is_some()
+        self.status.is_some() || self.accelerator.is_some() || self.orca
     }
 
     /// The longest interval of its sources.
     fn interval(&self) -> Duration {
-        let metrics = self.metrics.as_ref().map(|m| &m.page);
-        [self.status.as_ref(), metrics]
-            .into_iter()
-            .flatten()
-            .map(|p| p.interval)
-            .max()
-            .unwrap_or(Duration::from_secs(1))
+        let (metrics, accelerator) =
+            (self.metrics.as_ref().map(|m| &m.page), self.accelerator.as_ref().map(|a| &a.page));
+        let polled = [self.status.as_ref(), metrics, accelerator].into_iter().flatten();
+        polled.map(|p| p.interval).max().unwrap_or(BY_ANSWERS)
     }
 }
+
+/// What counts as the interval where nothing is polled: answers tell when there are some.
+const BY_ANSWERS: Duration = Duration::from_secs(5);
 
 impl Section for Load {
     const TABLE: &'static Table = &Table {
         place: "pools.NAME.load",
-        summary: "Where an endpoint's load comes from: status, metrics, or both.",
+        summary: "Where an endpoint's load comes from: at least one of status, metrics, accelerator and orca.",
         keys: &[
             Key {
                 name: "status",
                 kind: Kind::Table(Status::TABLE),
-                absent: Absent::Means("see metrics; one of them must be given"),
+                absent: Absent::Means("see above; one source must be given"),
                 summary: "Poll a status page.",
                 example: "{ path: /status, interval: 1s }",
             },
             Key {
                 name: "metrics",
                 kind: Kind::Table(MetricsSource::TABLE),
-                absent: Absent::Means("see status; one of them must be given"),
+                absent: Absent::Means("see above; one source must be given"),
                 summary: "Poll the engine's own metrics.",
                 example: "{ path: /metrics, engine: auto, interval: 1s }",
             },
             Key {
+                name: "accelerator",
+                kind: Kind::Table(AcceleratorSource::TABLE),
+                absent: Absent::Means("nothing is known of GPUs"),
+                summary: "Poll an exporter of the GPUs below the engines.",
+                example: "{ url: 'http://{host}:9400/metrics', max_temperature: 90 }",
+            },
+            Key {
+                name: "orca",
+                kind: Kind::Bool,
+                absent: Absent::Default("false"),
+                summary: "Whether engines are asked to tell their load in the header `endpoint-load-metrics` of answers (ORCA), in place of status and metrics.",
+                example: "true",
+            },
+            Key {
                 name: "max_age",
                 kind: Kind::Duration { min: 0.01, max: 86_400.0, word: None },
-                absent: Absent::Means("three polling intervals"),
+                absent: Absent::Means("three polling intervals; 15s where answers tell"),
                 summary: "Age from which a report counts for nothing.",
                 example: "3s",
             },
@@ -96,9 +117,15 @@ impl Section for Load {
     fn read(r: &mut Reader<'_, '_>) -> Self {
         let problems = r.walk.problems.len();
         let status = r.table::<Status>("status").map(|s| s.0);
-        let mut load = Self { status, metrics: r.table("metrics"), max_age: Duration::ZERO, per_request: None };
-        if load.status.is_none() && load.metrics.is_none() {
+        let (metrics, accelerator, orca) = (r.table("metrics"), r.table("accelerator"), r.bool("orca"));
+        let mut load = Self { status, metrics, accelerator, orca, max_age: Duration::ZERO, per_request: None };
+        let is_polled = load.status.is_some() || load.metrics.is_some() || load.accelerator.is_some();
+        if !is_polled && !orca {
             r.missing("status");
+        }
+        if is_polled && orca {
+            let hint = "remove one of them: a report of one would take the place of the other's";
+            r.contradiction("orca", "orca beside a page that is polled".to_owned(), "one of the two", hint.to_owned());
         }
         let is_whole = r.walk.problems.len() == problems;
         let interval = load.interval();

@@ -212,6 +212,18 @@ fn metrics_as_a_source_of_load_say_what_is_wrong_with_them() {
         ),
     );
     check(&in_pool("    load: { metrics: { load: max(x) } }\n    max_load: 0.8"), "");
+    check(
+        &in_pool("    load: { accelerator: { path: /m, url: 'http://{hst}:1/', max_temprature: 90, xid_errors: off }, orca: true }"),
+        "5:43 wrong_type pools.p.load.accelerator.url | http://{hst}:1/ | the one word in braces that is known is {host}
+         5:62 unknown_key pools.p.load.accelerator.max_temprature | an unknown key, `max_temprature` | did you mean `max_temperature`? For example: `max_temperature: 90`
+         5:94 out_of_range pools.p.load.accelerator.xid_errors | off | for example: `xid_errors: gate`
+         5:107 contradiction pools.p.load.orca | orca beside a page that is polled | remove one of them: a report of one would take the place of the other's",
+    );
+    check(
+        &in_pool("    load: { metrics: { path: /m, url: 'http://{host}:8002/metrics' } }"),
+        "5:30 contradiction pools.p.load.metrics.path | path beside url | the URL has a path of its own: remove `path`",
+    );
+    check(&in_pool("    load: { orca: true }\n    max_load: 0.8"), "");
 }
 
 #[test]

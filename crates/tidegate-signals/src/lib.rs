@@ -6,6 +6,7 @@
 //! The tasks run on the runtime they are started on. That should not be one that serves requests: a saturated data plane must not make
 //! engines look dead (a known way to lose a fleet).
 
+mod accelerator;
 mod check;
 mod client;
 mod dial;

@@ -69,6 +69,7 @@ pub(crate) struct Poller<D, P> {
     /// The endpoint's URL, which need not be where the page is.
     pub(crate) endpoint: Arc<str>,
     pub(crate) client: Client<D>,
+    pub(crate) path: String,
     pub(crate) polled: Polled,
     pub(crate) page: P,
     pub(crate) merged: Arc<Merged>,
@@ -108,7 +109,7 @@ impl<D: Dial, P: LoadPage> Poller<D, P> {
     }
 
     async fn ask(&mut self) -> Result<bytes::Bytes, Miss> {
-        let response = self.client.head(&self.polled.path).await?;
+        let response = self.client.head(&self.path).await?;
         let status = response.status();
         let body = self.client.body(response.into_body(), P::LIMIT_BYTES).await?;
         if status.is_success() { Ok(body) } else { Err(Miss::Status(status.as_u16())) }

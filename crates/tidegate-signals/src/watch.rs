@@ -1,5 +1,6 @@
 //! Starting and stopping the tasks of one pool.
 
+use crate::accelerator::AcceleratorPage;
 use crate::check::Checker;
 use crate::client::Client;
 use crate::dial::{Dial, Tcp};
@@ -8,7 +9,7 @@ use crate::poll::{LoadPage, Poller};
 use crate::status::StatusPage;
 use crate::work::MetricsPage;
 use std::sync::Arc;
-use tidegate_config::{EndpointTls, EndpointUrl, Health, Load, Polled, Pool, Protocol};
+use tidegate_config::{Endpoint, EndpointTls, Health, Load, Polled, Pool, Protocol};
 use tidegate_core::event::Event;
 use tidegate_core::id::EndpointId;
 use tidegate_core::rng::Rng;
@@ -51,7 +52,7 @@ pub struct Watch {
 /// The tasks of one endpoint, and what they were started with.
 #[derive(Debug)]
 struct Watched {
-    url: EndpointUrl,
+    endpoint: Endpoint,
     health: Option<Health>,
     load: Option<Load>,
     /// How it is spoken to.
@@ -64,7 +65,7 @@ impl Watched {
         self.health == pool.health
             && self.spoken == (pool.protocol, pool.tls.clone())
             && self.load == pool.load
-            && pool.endpoints.iter().any(|e| e.url == self.url)
+            && pool.endpoints.iter().any(|e| e.url == self.endpoint.url && e.gpus == self.endpoint.gpus)
     }
 }
 
@@ -108,7 +109,7 @@ impl Watch {
     ) {
         let name: Arc<str> = pool.name.as_str().into();
         for (place, (endpoint, &id)) in pool.endpoints.iter().zip(ids).enumerate() {
-            if self.endpoints.iter().any(|e| e.url == endpoint.url) {
+            if self.endpoints.iter().any(|e| e.endpoint.url == endpoint.url) {
                 continue;
             }
             let mut tasks = JoinSet::new();
@@ -119,11 +120,11 @@ impl Watch {
                 tasks.spawn(Checker { pool, id, client, health, tell, rng: rng(0) }.run());
             }
             if let Some(load) = &pool.load {
-                let polls = Polls { pool: &name, dial, url: &endpoint.url, told };
+                let polls = Polls { pool: &name, dial, endpoint, told };
                 polls.start(load, id, rng, &mut tasks);
             }
-            let (url, health, spoken) = (endpoint.url.clone(), pool.health.clone(), (pool.protocol, pool.tls.clone()));
-            self.endpoints.push(Watched { url, health, load: pool.load.clone(), spoken, tasks });
+            let (health, load, spoken) = (pool.health.clone(), pool.load.clone(), (pool.protocol, pool.tls.clone()));
+            self.endpoints.push(Watched { endpoint: endpoint.clone(), health, load, spoken, tasks });
         }
     }
 }
@@ -135,39 +136,41 @@ const SOURCES: u64 = 4;
 struct Polls<'a, D> {
     pool: &'a Arc<str>,
     dial: &'a Arc<D>,
-    url: &'a EndpointUrl,
+    endpoint: &'a Endpoint,
     told: &'a Told,
 }
 
 impl<D: Dial> Polls<'_, D> {
     /// Starts a task for every page that `load` names.
     fn start(&self, load: &Load, id: EndpointId, rng: impl Fn(u64) -> Rng, tasks: &mut JoinSet<()>) {
-        let sources: Vec<&'static str> =
-            [load.metrics.as_ref().map(|_| MetricsPage::SOURCE), load.status.as_ref().map(|_| StatusPage::SOURCE)]
-                .into_iter()
-                .flatten()
-                .collect();
+        let leads = [
+            (load.metrics.is_some(), MetricsPage::SOURCE),
+            (load.status.is_some(), StatusPage::SOURCE),
+            (load.accelerator.is_some(), AcceleratorPage::SOURCE),
+        ];
+        let sources: Vec<&'static str> = leads.iter().filter(|(is_there, _)| *is_there).map(|(_, s)| *s).collect();
         let merged = Arc::new(Merged::new(id, load.max_age, Arc::clone(&self.told.events), &sources));
         if let Some(polled) = &load.status {
-            tasks.spawn(self.poller(polled, self.url, StatusPage::default(), &merged, rng(1)).run());
+            tasks.spawn(self.poller(polled, StatusPage::default(), &merged, rng(1)).run());
         }
         if let Some(metrics) = &load.metrics {
-            tasks.spawn(self.poller(&metrics.page, self.url, MetricsPage::new(metrics), &merged, rng(2)).run());
+            tasks.spawn(self.poller(&metrics.page, MetricsPage::new(metrics), &merged, rng(2)).run());
+        }
+        if let Some(accelerator) = &load.accelerator {
+            let page = AcceleratorPage::new(accelerator, &self.endpoint.gpus);
+            tasks.spawn(self.poller(&accelerator.page, page, &merged, rng(3)).run());
         }
     }
 
-    fn poller<P: LoadPage>(
-        &self,
-        polled: &Polled,
-        at: &EndpointUrl,
-        page: P,
-        merged: &Arc<Merged>,
-        rng: Rng,
-    ) -> Poller<D, P> {
+    fn poller<P: LoadPage>(&self, polled: &Polled, page: P, merged: &Arc<Merged>, rng: Rng) -> Poller<D, P> {
+        let url = &self.endpoint.url;
+        let (at, path) = polled.page_of(url);
+        let dial = if polled.beside.is_some() { self.dial.beside() } else { Arc::clone(self.dial) };
         Poller {
             pool: Arc::clone(self.pool),
-            endpoint: self.url.to_string().into(),
-            client: Client::new(Arc::clone(self.dial), at.clone()),
+            endpoint: url.to_string().into(),
+            client: Client::new(dial, at),
+            path,
             polled: polled.clone(),
             page,
             merged: Arc::clone(merged),

@@ -58,6 +58,7 @@ fn has(load: &Load, source: &str) -> bool {
     match source {
         "status" => load.status.is_some(),
         "metrics" => load.metrics.is_some(),
+        "accelerator" => load.accelerator.is_some(),
         _ => false,
     }
 }

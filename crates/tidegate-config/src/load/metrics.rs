@@ -24,6 +24,7 @@ impl Section for MetricsSource {
                   expose is missing, never zero.",
         keys: &[
             polled::path("/metrics"),
+            polled::URL,
             Key {
                 name: "engine",
                 kind: Kind::Choice(WORDS),
@@ -45,6 +46,6 @@ impl Section for MetricsSource {
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
         let engine = Engine::named(r.choice("engine"));
-        Self { page: Polled::read(r), engine, load: r.value("load", expression) }
+        Self { page: Polled::read_beside(r), engine, load: r.value("load", expression) }
     }
 }

@@ -167,6 +167,10 @@ impl Engine {
 impl Dial for Engine {
     type Io = DuplexStream;
 
+    fn beside(self: &Arc<Self>) -> Arc<Self> {
+        Arc::clone(self)
+    }
+
     async fn dial(&self, _: &EndpointUrl) -> io::Result<DuplexStream> {
         let (near, far) = tokio::io::duplex(64 << 10);
         self.serve(far);

@@ -108,3 +108,30 @@ async fn a_status_page_and_metrics_are_told_together() {
     let report = both.expect("a report of both");
     assert_eq!((report.load, report.response_time_s, report.work.running), (Some(0.5), Some(0.2), Some(3.0)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_gpu_that_is_too_hot_takes_its_endpoint_out_until_it_is_cool() {
+    let script = |n| match n {
+        0 => Reply::json("DCGM_FI_DEV_GPU_TEMP{gpu=\"0\"} 95\n"),
+        _ => Reply::json("DCGM_FI_DEV_GPU_TEMP{gpu=\"0\"} 60\n"),
+    };
+    let engine = Engine::new(script);
+    let lines = "load: { accelerator: { url: 'http://{host}:9400/gpus' } }";
+    let settings = pool_at("http://engine:1", lines);
+    let mut pool = tidegate_core::pool::Pool::new(settings.core(), false, 1);
+    let now = tidegate_core::time::Instant::from_nanos(1);
+    let id = pool.add(now, settings.core_endpoints().remove(0));
+    let mut told = Told::start(&engine, lines);
+    let mut gates = Vec::new();
+    for _ in 0..2 {
+        let (at, event) = told.next().await;
+        let at = tidegate_core::time::Instant::from_nanos(u64::try_from(at).unwrap() * 1_000_000 + 1);
+        pool.on_event(at, event);
+        gates.push(pool.endpoints().get(id).gate.as_str());
+    }
+    assert_eq!(gates, ["overloaded", "usable"]);
+    assert_eq!(engine.first_line(0), "GET /gpus HTTP/1.1");
+    let facts = told.facts.lock().unwrap().clone();
+    assert_eq!(facts[0].gate.as_deref(), Some("GPU 0 is too hot: 95 degrees"));
+    assert_eq!(facts[1].gate, None);
+}
