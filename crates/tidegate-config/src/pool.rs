@@ -9,6 +9,7 @@ use crate::health::Health;
 use crate::key::{Absent, Key, Kind, Table};
 use crate::load::Load;
 use crate::policy::{self, Policy};
+use crate::prefix_cache::PrefixCache;
 use crate::problem::ProblemKind;
 use crate::queue::Queue;
 use crate::rate_limits::RateLimit;
@@ -42,6 +43,8 @@ pub struct Pool {
     pub health: Option<Health>,
     /// The source of reported loads; `None` has none.
     pub load: Option<Load>,
+    /// What is remembered of prompts sent; `None`: nothing.
+    pub prefix_cache: Option<PrefixCache>,
     /// Warm-up of new endpoints.
     pub warm_up: WarmUp,
     /// The breaker of every endpoint.
@@ -68,8 +71,8 @@ pub struct Pool {
     pub stream_end: StreamEnd,
     /// TLS to the endpoints whose URL begins with `https://`.
     pub tls: EndpointTls,
-    /// Tidegate replicas that share the pool (at least 1).
-    pub replicas: u32,
+    /// Tidegate replicas that share the pool (at least 1); `None` learns them from what engines report.
+    pub replicas: Option<u32>,
 }
 
 impl Pool {
@@ -91,7 +94,9 @@ impl Pool {
         core.max_in_flight = self.max_in_flight;
         core.adaptive = self.adaptive.as_ref().map(Adaptive::core);
         core.retry = self.retry.core();
-        core.replicas = f64::from(self.replicas);
+        core.replicas = f64::from(self.replicas.unwrap_or(1));
+        core.learn_replicas = self.replicas.is_none();
+        core.prefix = self.prefix_cache.as_ref().map(PrefixCache::core);
         core
     }
 
@@ -143,6 +148,13 @@ const KEYS: &[Key] = &[
         absent: Absent::Means("no reported load"),
         summary: "Where an endpoint's load comes from.",
         example: "{ status: { path: /status, interval: 1s } }",
+    },
+    Key {
+        name: "prefix_cache",
+        kind: Kind::TableOr(PrefixCache::TABLE, "off"),
+        absent: Absent::Means("nothing is remembered of prompts"),
+        summary: "What is remembered of prompts sent, for engines that keep the beginnings they computed.",
+        example: "{ tokens: 430_000, memory: 64MiB, block: 64 }",
     },
     Key {
         name: "warm_up",
@@ -244,9 +256,9 @@ const KEYS: &[Key] = &[
     },
     Key {
         name: "replicas",
-        kind: Kind::Integer { min: 1, max: 10_000, word: None },
-        absent: Absent::Default("1"),
-        summary: "Tidegate replicas that share the pool; what one of them has in flight is scaled by it.",
+        kind: Kind::Integer { min: 1, max: 10_000, word: Some("auto") },
+        absent: Absent::Default("auto"),
+        summary: "Tidegate replicas that share the pool; what one of them has in flight is scaled by it. auto begins at 1 and learns from what engines report of requests (load.metrics).",
         example: "2",
     },
 ];
@@ -281,6 +293,10 @@ impl Section for Pool {
             endpoints,
             health: r.table("health"),
             load,
+            prefix_cache: match r.switch("prefix_cache") {
+                Switch::On(cache) => Some(cache),
+                Switch::Off | Switch::Absent => None,
+            },
             warm_up,
             breaker,
             affinity: r.table("affinity"),
@@ -300,7 +316,7 @@ impl Section for Pool {
             protocol: Protocol::named(r.choice("protocol")),
             stream_end: StreamEnd::named(r.choice("stream_end")),
             tls,
-            replicas: u32::try_from(r.integer("replicas")).unwrap_or(1),
+            replicas: r.integer_or_none("replicas").map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
         }
     }
 }

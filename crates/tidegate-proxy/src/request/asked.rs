@@ -22,6 +22,9 @@ pub(crate) struct Asked {
     pub(crate) hash_key: Option<u64>,
     pub(crate) affinity_key: Option<u64>,
     pub(crate) prompt_tokens: Option<u32>,
+    /// Chained hashes of the prompt's blocks of `block_tokens` tokens; empty where the pool has no use for them.
+    pub(crate) prefix: Vec<u64>,
+    pub(crate) block_tokens: u32,
     pub(crate) tenant: u64,
     pub(crate) tenant_weight: f64,
     pub(crate) priority: u8,
@@ -38,11 +41,13 @@ impl Asked {
     }
 
     /// The request for a decision; a retry names what it attempted, and how long it may wait.
-    pub(crate) fn request<'a>(&self, attempted: &'a [EndpointId], deadline: Option<Instant>) -> Request<'a> {
+    pub(crate) fn request<'a>(&'a self, attempted: &'a [EndpointId], deadline: Option<Instant>) -> Request<'a> {
         Request {
             hash_key: self.hash_key,
             affinity_key: self.affinity_key,
             prompt_tokens: self.prompt_tokens,
+            prefix: &self.prefix,
+            block_tokens: self.block_tokens,
             tenant: self.tenant,
             class: self.class,
             tenant_weight: self.tenant_weight,

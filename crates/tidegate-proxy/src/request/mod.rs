@@ -12,6 +12,8 @@ pub(crate) mod grpc;
 pub(crate) mod hang;
 pub(crate) mod headers;
 pub(crate) mod lease;
+pub(crate) mod orca;
+pub(crate) mod prompt_blocks;
 pub(crate) mod relay;
 pub(crate) mod service;
 pub(crate) mod sniff;

@@ -13,6 +13,8 @@ use crate::request::exchange::{Answer, Way, exchange};
 use crate::request::explained;
 use crate::request::grpc;
 use crate::request::headers::{forwarded_for, is_event_stream, strip_hop_by_hop, wants_trailers};
+use crate::request::orca;
+use crate::request::prompt_blocks;
 use crate::request::relay::{Download, End, Relay};
 use crate::request::sniff::{self, Fields, Sniffed};
 use crate::socket::buffers::Piece;
@@ -193,10 +195,15 @@ async fn answer(
         output_tokens: expects
             .map_or(0.0, |max| core.shared.governor.expected_output(&tenant.name, &record.model, max)),
     };
+    let cache = pool.settings().prefix_cache;
+    let prefix = cache.map(|c| prompt_blocks::prefix(&fields, c.block)).unwrap_or_default();
     drop(fields);
     let id = Some(open.id.clone());
     let upgrade = upgrade_of(&head, &body, &pool)?;
-    let (method, uri, headers) = upstream_head(head, &body, peer, id);
+    let (method, uri, mut headers) = upstream_head(head, &body, peer, id);
+    if pool.tells_load() {
+        orca::ask(&mut headers);
+    }
     let total = pool.settings().timeouts.total;
     let asked = Asked {
         method,
@@ -208,6 +215,8 @@ async fn answer(
         hash_key,
         affinity_key,
         prompt_tokens,
+        prefix,
+        block_tokens: cache.map_or(0, |c| c.block),
         tenant: tenant.hash,
         tenant_weight: tenant.weight,
         priority: routed.priority.unwrap_or_else(|| governor::priority(&tenant, &pool)),
@@ -314,6 +323,9 @@ fn relay(
     }
     let upgraded = head.headers.get(UPGRADE).filter(|_| head.status == StatusCode::SWITCHING_PROTOCOLS).cloned();
     strip_hop_by_hop(&mut head.headers);
+    if lease.pool().tells_load() {
+        orca::take(&mut head.headers, &lease, core.shared.clock.now());
+    }
     let endpoint = lease.endpoint();
     head.headers.insert(ENDPOINT.clone(), endpoint.header.clone());
     let stream = is_event_stream(&head.headers);
