@@ -15,6 +15,7 @@ use crate::queue::Queue;
 use crate::rate_limits::RateLimit;
 use crate::reader::{Reader, Section, Switch};
 use crate::recovery::{Steps, WarmUp};
+use crate::slo::Slo;
 use crate::stream_end::{STREAM_ENDS, StreamEnd};
 use crate::template;
 use crate::timeouts::{Connections, Retry, Timeouts};
@@ -51,6 +52,8 @@ pub struct Pool {
     pub breaker: Breaker,
     /// Session affinity over the policy; `None` has none.
     pub affinity: Option<Affinity>,
+    /// What answers should take; `None`: nobody asks.
+    pub slo: Option<Slo>,
     /// Where requests wait that find no place; `None`: they are refused at once.
     pub queue: Option<Queue>,
     /// Most requests in flight; `None` has no bound but those of the endpoints.
@@ -96,6 +99,7 @@ impl Pool {
         core.retry = self.retry.core();
         core.replicas = f64::from(self.replicas.unwrap_or(1));
         core.learn_replicas = self.replicas.is_none();
+        core.refuse_late = self.slo.is_some_and(|s| s.refuse_late);
         core.prefix = self.prefix_cache.as_ref().map(PrefixCache::core);
         core
     }
@@ -183,6 +187,13 @@ const KEYS: &[Key] = &[
         absent: Absent::Means("no affinity"),
         summary: "Session affinity over the policy.",
         example: "{ key: { header: x-session-id }, hold: 60s }",
+    },
+    Key {
+        name: "slo",
+        kind: Kind::Table(Slo::TABLE),
+        absent: Absent::Means("no goals"),
+        summary: "What answers should take.",
+        example: "{ ttft: 2s, tpot: 100ms }",
     },
     Key {
         name: "queue",
@@ -300,6 +311,7 @@ impl Section for Pool {
             warm_up,
             breaker,
             affinity: r.table("affinity"),
+            slo: r.table("slo"),
             queue: match r.switch("queue") {
                 Switch::On(queue) => Some(queue),
                 Switch::Off | Switch::Absent => None,

@@ -192,6 +192,32 @@ fn a_default_gives_way_to_what_is_set() {
 }
 
 #[test]
+fn goals_and_caches_say_what_is_wrong_with_them() {
+    check(
+        &in_pool("    slo: { tfft: 2s, tpot: 100, refuse_late: true }"),
+        "5:12 unknown_key pools.p.slo.tfft | an unknown key, `tfft` | did you mean `ttft`? For example: `ttft: 2s`
+         5:28 wrong_type pools.p.slo.tpot | 100 | a duration needs its unit: `100s` or `100ms`
+         5:46 contradiction pools.p.slo.refuse_late | refuse_late without ttft: only requests and tenants with a goal of their own are refused | for example: `ttft: 2s`",
+    );
+    check(
+        &in_pool("    prefix_cache: { tokens: 10, blocks: 64 }"),
+        "5:29 out_of_range pools.p.prefix_cache.tokens | 10 | for example: `tokens: 430_000`
+         5:33 unknown_key pools.p.prefix_cache.blocks | an unknown key, `blocks` | did you mean `block`? For example: `block: 64`",
+    );
+    check(&in_pool("    prefix_cache: off\n    replicas: auto\n    slo: { ttft: 2s, refuse_late: true }"), "");
+}
+
+#[test]
+fn what_is_remembered_and_asked_for_reaches_core() {
+    let text = in_pool(
+        "    prefix_cache: { tokens: 5000, memory: 1MiB }\n    replicas: 3\n    slo: { ttft: 2s, refuse_late: true }",
+    );
+    let core = tidegate_config::Config::parse(&text, "gw.yaml", &|_| None).unwrap().0.pools[0].core();
+    assert_eq!(core.prefix, Some(tidegate_core::prefix::PrefixConfig { tokens: 5000, memory: 1 << 20 }));
+    assert_eq!((core.replicas, core.learn_replicas, core.refuse_late), (3.0, false, true));
+}
+
+#[test]
 fn metrics_as_a_source_of_load_say_what_is_wrong_with_them() {
     check(
         &in_pool("    load: { metrics: { engine: vlmm, pth: /metrics, interval: 1s, timeout: 2s, load: a / b } }"),

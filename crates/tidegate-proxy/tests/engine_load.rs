@@ -72,7 +72,7 @@ async fn places(t: &Running) -> Vec<Vec<String>> {
         for (who, seen) in places.iter_mut().enumerate() {
             client.post("/v1/chat/completions", JSON, &conversation(who, turns)).await;
             let reply = client.reply().await;
-            seen.push(reply.header("x-tidegate-endpoint").expect("an endpoint").to_owned());
+            seen.push(reply.header("x-tidegate-endpoint").unwrap_or_default().to_owned());
         }
     }
     places

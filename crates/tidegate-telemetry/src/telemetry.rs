@@ -240,6 +240,17 @@ mod tests {
     }
 
     #[test]
+    fn requests_with_a_goal_are_counted_and_those_that_met_it() {
+        let t = telemetry();
+        for ttft_s in [0.1, 0.2, 5.0] {
+            t.on_record(&Record { ttft_goal_s: 1.0, ttft_s, ..record("a") });
+        }
+        t.on_record(&record("a"));
+        has(&page(&t), r#"tidegate_slo_requests_total{pool="chat"} 3"#);
+        has(&page(&t), r#"tidegate_goodput_total{pool="chat"} 2"#);
+    }
+
+    #[test]
     fn what_the_config_does_not_name_makes_no_series() {
         let t = telemetry();
         let mut r = record("a");

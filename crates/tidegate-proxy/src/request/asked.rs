@@ -5,6 +5,7 @@ use crate::upstream::upload::Moved;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 use tidegate_core::id::EndpointId;
 use tidegate_core::request::Request;
 use tidegate_core::time::Instant;
@@ -25,6 +26,8 @@ pub(crate) struct Asked {
     /// Chained hashes of the prompt's blocks of `block_tokens` tokens; empty where the pool has no use for them.
     pub(crate) prefix: Vec<u64>,
     pub(crate) block_tokens: u32,
+    /// Longest time to the first byte that is of use.
+    pub(crate) ttft_goal: Option<Duration>,
     pub(crate) tenant: u64,
     pub(crate) tenant_weight: f64,
     pub(crate) priority: u8,
@@ -48,6 +51,7 @@ impl Asked {
             prompt_tokens: self.prompt_tokens,
             prefix: &self.prefix,
             block_tokens: self.block_tokens,
+            ttft_goal: self.ttft_goal,
             tenant: self.tenant,
             class: self.class,
             tenant_weight: self.tenant_weight,

@@ -8,6 +8,7 @@ pub(crate) mod error;
 pub(crate) mod events;
 pub(crate) mod exchange;
 pub(crate) mod explained;
+pub(crate) mod goal;
 pub(crate) mod grpc;
 pub(crate) mod hang;
 pub(crate) mod headers;

@@ -5,6 +5,7 @@
 //! busy engine does not take the pool's lock once more per answer.
 
 use crate::request::lease::Lease;
+use crate::state::pool::PoolHandle;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -39,13 +40,19 @@ impl Seldom {
     }
 }
 
-/// Asks for the load with an answer.
-pub(crate) fn ask(headers: &mut HeaderMap) {
+/// Asks for the load with an answer, where the pool wants to be told.
+pub(crate) fn ask(headers: &mut HeaderMap, pool: &PoolHandle) {
+    if !pool.tells_load() {
+        return;
+    }
     headers.insert(FORMAT.clone(), HeaderValue::from_static("TEXT"));
 }
 
 /// Takes the load out of an answer's head, which is none of the client's business, and tells the pool.
 pub(crate) fn take(headers: &mut HeaderMap, lease: &Lease, now: Instant) {
+    if !lease.pool().tells_load() {
+        return;
+    }
     let Some(value) = headers.remove(&METRICS) else { return };
     let Some(report) = value.to_str().ok().and_then(|text| read(text, now)) else { return };
     if lease.endpoint().tells.is_due(now) {

@@ -5,6 +5,7 @@
 //! the same client in the same writing. Only whole blocks count, so the end of one turn, which the next goes on from, spoils at most one.
 
 use crate::request::sniff::{BYTES_PER_TOKEN, Fields};
+use crate::state::pool::PoolHandle;
 use tidegate_core::hash::hash_bytes;
 use tidegate_core::prefix::chain;
 
@@ -13,9 +14,15 @@ const MAX_BLOCKS: usize = 512;
 /// Members of a body that make its prompt, in the order in which engines put them.
 const PARTS: [&str; 8] = ["tools", "system", "messages", "prompt", "input", "inputs", "contents", "query"];
 
+/// The hashes for `pool`, and the tokens of a block; nothing is looked at where it remembers nothing.
+pub(crate) fn of(fields: &Fields<'_>, pool: &PoolHandle) -> (Vec<u64>, u32) {
+    let block_tokens = pool.settings().prefix_cache.map(|c| c.block);
+    block_tokens.map_or_else(Default::default, |block| (prefix(fields, block), block))
+}
+
 /// The hashes of the prompt's complete blocks of `block_tokens` tokens each, the first block's first. Prompts for different models have
 /// nothing in common.
-pub(crate) fn prefix(fields: &Fields<'_>, block_tokens: u32) -> Vec<u64> {
+fn prefix(fields: &Fields<'_>, block_tokens: u32) -> Vec<u64> {
     let size = block_tokens as usize * BYTES_PER_TOKEN;
     let parts: Vec<&[u8]> = PARTS.iter().filter_map(|name| fields.raw(name)).map(str::as_bytes).collect();
     let bytes: usize = parts.iter().map(|p| p.len()).sum();
