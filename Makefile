@@ -3,7 +3,8 @@ CARGO ?= cargo
 ARGS ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: demo test check fmt show soak bench bench-peers bench-decision bench-prefix bench-contention audit setup fuzz attack smuggling clients-that-leave
+.PHONY: demo test check fmt show soak bench bench-peers bench-decision bench-prefix bench-contention audit setup fuzz attack smuggling clients-that-leave \
+	real-engines live-vs-sim
 
 # Builds, starts three engines of different speed and the gateway, runs six policies over the same load, prints a table, and stays up.
 demo: setup
@@ -49,6 +50,16 @@ smuggling:
 # How soon an engine is told that its client has left, in every phase of a request.
 clients-that-leave:
 	$(CARGO) test --quiet -p tidegate-proxy --test disconnect -- --nocapture
+
+# llama.cpp and an embedding model behind the gateway, and the simulator's engine fitted to them; docs/real-engines.md. Compiles llama.cpp once.
+real-engines:
+	$(CARGO) build --release --quiet -p tidegate
+	tools/real-engines $(TARGET)/release/tidegate $(ARGS)
+
+# The same slice of a trace live and simulated, and every decision of the live run taken again; five minutes.
+live-vs-sim:
+	$(CARGO) build --release --quiet -p tidegate
+	tools/live-vs-sim $(TARGET)/release/tidegate $(ARGS)
 
 # Half an hour of mixed load with faults and a reload every 10 s: flat memory, everything back to zero.
 soak:

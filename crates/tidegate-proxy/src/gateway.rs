@@ -64,9 +64,16 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// A request id no other request has.
+    /// A request id no other request has: a random UUID, as engines on starlette (llama-cpp-python among them) refuse a request whose
+    /// `x-request-id` is none.
     pub(crate) fn next_request_id(&self) -> HeaderValue {
-        let id = format!("{:016x}", self.ids.borrow_mut().next_u64());
+        let (high, low) = {
+            let mut ids = self.ids.borrow_mut();
+            (ids.next_u64(), ids.next_u64())
+        };
+        let (a, b, c) = (high >> 32, (high >> 16) & 0xffff, high & 0xfff);
+        let (d, e) = (((low >> 48) & 0x3fff) | 0x8000, low & 0xffff_ffff_ffff);
+        let id = format!("{a:08x}-{b:04x}-4{c:03x}-{d:04x}-{e:012x}");
         HeaderValue::try_from(id).unwrap_or(HeaderValue::from_static("-"))
     }
 

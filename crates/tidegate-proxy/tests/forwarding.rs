@@ -48,6 +48,26 @@ async fn requests_and_answers_pass_whole_on_kept_connections() {
 }
 
 #[tokio::test]
+async fn a_request_without_an_id_gets_a_uuid_of_its_own() {
+    let (endpoint, seen) = noting().await;
+    let t = Running::with(&[endpoint.url()], "policy: round_robin", "");
+    let mut client = t.client().await;
+    for _ in 0..2 {
+        client.get("/", "").await;
+        client.reply().await;
+    }
+    let seen = seen.lock();
+    let ids: Vec<&str> = seen.iter().filter_map(|r| r.header("x-request-id")).collect();
+    assert!(ids.len() == 2 && ids[0] != ids[1], "{ids:?}");
+    for id in ids {
+        let parts: Vec<&str> = id.split('-').collect();
+        assert_eq!(parts.iter().map(|p| p.len()).collect::<Vec<_>>(), [8, 4, 4, 4, 12], "{id}");
+        assert!(parts.iter().all(|p| u64::from_str_radix(p, 16).is_ok()), "{id}");
+        assert!(parts[2].starts_with('4') && parts[3].starts_with(['8', '9', 'a', 'b']), "version 4: {id}");
+    }
+}
+
+#[tokio::test]
 async fn hop_by_hop_headers_stay_on_their_hop() {
     let (endpoint, seen) = noting().await;
     let t = Running::with(&[endpoint.url()], "policy: round_robin", "");

@@ -1,19 +1,23 @@
 //! What an inference engine does with a request, as a state machine.
 //!
 //! A driver owns the clock. It calls [`EngineModel::advance`] when [`EngineModel::next_event_at`] is due and before every arrival,
-//! and passes on what comes out. Three models: [`fixed`] (a delay), [`article`] (service time and rejects follow a drifting load),
-//! [`llm`] (continuous batching). [`Engine`] adds a speed that may change at any time, which is how demos shrink time and how the
+//! and passes on what comes out. Models: [`fixed`] (a delay), [`article`] (service time and rejects follow a drifting load), [`llm`]
+//! (continuous batching), [`embedding`] (batches in a window), [`vector`] (a search with a cache), [`cpu`] (shared cores). [`Engine`] adds a speed that may change at any time, which is how demos shrink time and how the
 //! faults `slow`, `hang` and `no_progress` work: a hung engine is one whose own time stands still.
 
 use tidegate_core::time::{Duration, Instant};
 
 pub mod article;
 pub mod background;
+pub mod cpu;
+pub mod embedding;
 pub mod fixed;
 pub mod llm;
 pub mod pace;
+mod slots;
 pub mod spec;
 mod timeline;
+pub mod vector;
 
 pub use pace::Engine;
 pub use spec::EngineSpec;

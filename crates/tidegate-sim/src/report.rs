@@ -69,7 +69,11 @@ pub struct Line {
     pub p99_s: Option<f64>,
     /// Mean time to first token, seconds.
     pub ttft_s: Option<f64>,
-    /// Its 99 % quantile.
+    /// Quantiles over all seeds, seconds.
+    pub p50_ttft_s: Option<f64>,
+    /// 90 % quantile.
+    pub p90_ttft_s: Option<f64>,
+    /// 99 % quantile.
     pub p99_ttft_s: Option<f64>,
     /// Share of whole answers.
     pub success: Mean,
@@ -165,6 +169,8 @@ fn line(label: &str, runs: &Runs, stream: bool) -> Line {
         p50_s: runs.total.quantile_s(0.5),
         p99_s: runs.total.quantile_s(0.99),
         ttft_s: mean_of(|m| m.ttft_s).mean,
+        p50_ttft_s: runs.ttft.quantile_s(0.5),
+        p90_ttft_s: runs.ttft.quantile_s(0.9),
         p99_ttft_s: runs.ttft.quantile_s(0.99),
         success: mean_of(|m| Some(m.success)),
         goodput: if stream { mean_of(|m| Some(m.goodput)).mean } else { None },

@@ -9,6 +9,8 @@ mod names;
 pub mod outage;
 pub mod pool;
 mod resolve;
+mod services;
+mod sized;
 mod tenants;
 pub mod workload;
 

@@ -11,8 +11,8 @@ use tidegate_sim::batch::{Seeds, run};
 use tidegate_sim::report::{Report, report, report_json};
 use tidegate_sim::scenario::{Cell, Row, Scenario, Unread};
 
-const ALL: [&str; 7] =
-    ["article", "article-stale", "article-herd", "three-servers", "two-servers", "azure-conv", "azure-code"];
+const ALL: [&str; 8] =
+    ["article", "article-stale", "article-herd", "three-servers", "two-servers", "azure-conv", "azure-code", "services"];
 
 /// Scenarios that are studies, each with tests of its own.
 const STUDIES: [&str; 6] = ["tenants", "pulse", "detection", "recovery", "routing", "routing-overload"];
@@ -180,6 +180,24 @@ fn faults_of_a_scenario_happen() {
     assert_eq!(fault("kind: status, status: 500"), [1.0, 1.0], "had elsewhere");
     let cut = fault("kind: cut");
     assert!(cut.iter().all(|&s| (0.98..1.0).contains(&s)), "{cut:?}");
+}
+
+/// Batches, searches and shared cores: nothing is lost, and who looks at the engines is faster than who deals out in turn.
+#[test]
+fn engines_that_are_no_language_models() {
+    let scenario = parse("services", &text("services"));
+    let rows = rows(&scenario, &["round_robin", "least_connections", "adaptive"]);
+    let reports = reports(&scenario.cells(&no_traces).unwrap(), &rows, 1, 1);
+    for r in &reports {
+        let variant = r.variant.as_deref().unwrap();
+        assert!(r.lines.iter().all(|l| l.success.mean == Some(1.0) && l.requests > 1000), "{variant}");
+        let mean = |row: usize| r.lines[row].latency_s.mean.unwrap();
+        assert!(mean(1) < mean(0), "{variant}: least_connections {} round_robin {}", mean(1), mean(0));
+        // On the index `adaptive` sends more to the warm one than pays: see docs/simulation.md.
+        if variant != "vector" {
+            assert!(mean(2) < mean(1), "{variant}: adaptive {} least_connections {}", mean(2), mean(1));
+        }
+    }
 }
 
 /// A stand-in takes the place of a trace that is absent, not of one that is broken.

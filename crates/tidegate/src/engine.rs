@@ -63,7 +63,7 @@ impl Config {
     pub fn new(name: &str, spec: EngineSpec) -> Self {
         let output = match spec {
             EngineSpec::Llm(_) => LogNormal { median: 130.0, sigma: 0.9, max: 4096 },
-            EngineSpec::Fixed(_) | EngineSpec::Load(_) => LogNormal { median: 20.0, sigma: 0.0, max: 4096 },
+            _ => LogNormal { median: 20.0, sigma: 0.0, max: 4096 },
         };
         Self {
             name: name.to_owned(),

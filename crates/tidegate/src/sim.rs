@@ -16,6 +16,9 @@ use tidegate_sim::scenario::{Cell, Row, Scenario, Unread};
 
 mod grids;
 mod html;
+mod markdown;
+mod pages;
+mod slo;
 mod study;
 mod table;
 mod user_trace;
@@ -28,9 +31,10 @@ Examples:
   tidegate sim scenarios/article.yaml --seeds 64
   tidegate sim scenarios/azure-conv.yaml --policy adaptive --policy least_connections
   tidegate sim --trace requests.csv --fleet fleet.yaml --load 75%
+  tidegate sim --trace requests.csv --fleet fleet.yaml --slo ttft=2s,tpot=100ms,target=99%
   tidegate sim scenarios/two-servers.yaml --json
   tidegate sim scenarios/tenants.yaml --variant returning
-  tidegate sim scenarios/article.yaml --report article.html
+  tidegate sim scenarios/article.yaml --report article-report
 
 A trace is a CSV with t_ms or t_s, input_tokens and output_tokens, or the request log of `tidegate serve` (JSON lines). A fleet file is
 a scenario that says `fleet`; docs/simulation-keys.md lists every key. The same seed gives the same bytes of --json, on any number of
@@ -55,6 +59,10 @@ pub(crate) struct Args {
     /// Play --trace so many times as fast
     #[arg(long, value_name = "FACTOR", requires = "trace")]
     speed: Option<f64>,
+    /// Which policy meets this objective best on --trace, and how many engines of the fleet's kinds it needs: ttft, tpot (time per
+    /// output token after the first), and target, the share that is to be within both [default: 99%]
+    #[arg(long, value_name = "ttft=2s,tpot=100ms,target=99%", requires = "trace", conflicts_with = "report")]
+    slo: Option<String>,
     /// Seeds to run; the scenario's own number otherwise
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     seeds: Option<u32>,
@@ -73,8 +81,9 @@ pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Write a page with tables and plots, self-contained
-    #[arg(long, value_name = "FILE.html")]
+    /// Write report.html, a self-contained page with tables and plots, and report.md into this folder; a name that ends in .html is
+    /// the page alone
+    #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
 }
 
@@ -112,13 +121,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Ok(all) => all,
         Err(why) => return refuse(&why),
     };
+    if let Some(slo) = &args.slo {
+        return slo::run(args, &name, &scenario, slo, &(cells, rows, seeds));
+    }
     let clock = Clock::start();
-    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    let threads = threads(args);
     let (runs, requests) = with_bar(&cells, &rows, seeds, threads)?;
     let reports: Vec<Report> = cells.iter().zip(&runs).map(|(cell, runs)| report(cell, &rows, runs)).collect();
     if let Some(path) = &args.report {
-        let page = write_page(&name, &cells, &rows, seeds, &runs, &reports)?;
-        std::fs::write(path, page).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?;
+        pages::write(path, &name, &cells, &rows, seeds, &runs, &reports)?;
     }
     let mut out = std::io::stdout();
     if args.json {
@@ -140,28 +151,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The page of `--report`; loads over time come from one more run of each policy on the first seed.
-fn write_page(
-    name: &str,
-    cells: &[Cell],
-    rows: &[Row],
-    seeds: Seeds,
-    runs: &[Vec<batch::Runs>],
-    reports: &[Report],
-) -> anyhow::Result<String> {
-    let timelines =
-        |cell: &Cell| rows.iter().map(|row| row.kernel(&cell.setup, seeds.first).run_with_timeline()).collect();
-    let chapters = cells.iter().zip(runs).zip(reports).map(|((cell, runs), report)| html::Chapter {
-        report,
-        runs,
-        timelines: timelines(cell),
-    });
-    html::page(name, &chapters.collect::<Vec<_>>())
-}
-
 fn refuse(Refused(why): &Refused) -> anyhow::Result<ExitCode> {
     writeln!(std::io::stderr(), "{}", why.trim_end())?;
     Ok(ExitCode::from(2))
+}
+
+/// As many as asked for; one per core otherwise.
+fn threads(args: &Args) -> NonZeroUsize {
+    args.threads.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
 }
 
 fn seeds(args: &Args, scenario: &Scenario) -> Seeds {

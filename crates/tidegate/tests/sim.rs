@@ -130,3 +130,29 @@ fn what_is_wrong_is_said_and_the_exit_code_is_two() {
         assert!(text(&out.stderr).contains(part), "{args:?}: {}", text(&out.stderr));
     }
 }
+
+#[test]
+fn an_objective_gets_a_policy_and_a_number_of_engines() {
+    let trace: String = (0..600).map(|i| format!("{},100,10\n", i * 100)).collect();
+    let trace = scratch("slo.csv", format!("t_ms,input_tokens,output_tokens\n{trace}"));
+    let policies = "policies: [{ policy: least_connections }, { policy: adaptive }]\n";
+    let fleet = format!("fleet: [{{ name: e, count: 3, fixed: {{ delay: 500ms, slots: 1 }} }}]\n{policies}");
+    let fleet = scratch("slo-fleet.yaml", fleet);
+    let (trace, fleet) = (trace.to_str().unwrap(), fleet.to_str().unwrap());
+    let ask = |slo: &str, more: &[&str]| sim(&[&["--trace", trace, "--fleet", fleet, "--slo", slo], more].concat());
+    let out = ask("ttft=600ms", &["--json"]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let json: Value = serde_json::from_slice(&out.stdout).unwrap();
+    // Ten requests a second, two a second each: five engines, of which three are given.
+    assert_eq!((&json["smallest"]["engines"], &json["given"]["engines"]), (&5.into(), &3.into()));
+    assert_eq!((&json["smallest"]["fleet"], &json["slo"]["target"]), (&"5 e".into(), &0.99.into()));
+    assert!(json["given"]["policies"][0]["within"].as_f64().unwrap() < 0.5);
+    let shown = text(&ask("ttft=600ms", &[]).stdout);
+    assert!(shown.contains("5 engines (5 e) reach 99 %"), "{shown}");
+    let out = ask("ttft=10ms", &[]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out.stdout).contains("No number of engines reaches 99 %"), "{}", text(&out.stdout));
+    let out = ask("tftt=10ms", &[]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(text(&out.stderr).contains("ttft"), "{}", text(&out.stderr));
+}

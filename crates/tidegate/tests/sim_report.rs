@@ -41,3 +41,57 @@ fn rounds_and_their_ideal_are_a_table() {
     }
     assert!(!html.contains("minus"), "one policy has no other to be compared with");
 }
+
+/// The report of a scenario, as a folder: page and text.
+fn folder(name: &str, scenario: &str, more: &[&str]) -> (String, String) {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let run = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["sim", scenario, "--seeds", "1"])
+        .args(more)
+        .arg("--report")
+        .arg(&folder)
+        .current_dir(root)
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    (read("report.html"), read("report.md"))
+}
+
+#[test]
+fn a_folder_has_the_page_and_its_numbers_as_text() {
+    let (page, text) = folder("report-tenants", "scenarios/promotion-day.yaml", &[]);
+    for part in [
+        "Share of the whole answers that each tenant got",
+        "against goodput",
+        "Load: ordinary, promotion",
+        "prefers-color-scheme",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert_eq!(page.replace("http://www.w3.org/2000/svg", "").matches("http").count(), 0, "nothing is fetched");
+    for part in [
+        "# promotion-day",
+        "### Tenants",
+        "| ours | quiet (5) |",
+        "### Time to first token",
+        "### Mean latency against load",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    // Every table is one: its lines have as many cells as its head.
+    let mut cells = 0;
+    for line in text.lines() {
+        let here = line.matches('|').count();
+        assert!(here == 0 || cells == 0 || here == cells, "{line}");
+        cells = here;
+    }
+}
+
+#[test]
+fn variants_of_other_engines_have_no_curve_against_load() {
+    let (page, text) = folder("report-rounds", "scenarios/three-servers.yaml", &["--policy", "random"]);
+    assert!(!page.contains("against load") && !text.contains("against load"));
+    assert!(text.contains("### Total time of each round") && !text.contains("Tenants"));
+}

@@ -3,12 +3,10 @@
 //! Either any number in parallel, or `slots` at a time with a first-come queue (1 slot: "serves one at a time"). A stream's tokens
 //! are spread evenly over the delay, so that the whole answer takes exactly the delay.
 
-use std::collections::VecDeque;
-
 use tidegate_core::time::{Duration, Instant};
 
-use super::timeline::Timeline;
-use super::{Admission, Detail, Emission, EngineModel, EngineRequest, Rejection, RequestId, ResponseTime, Status};
+use super::slots::Slots;
+use super::{Admission, Detail, Emission, EngineModel, EngineRequest, RequestId, Status};
 
 /// Parameters of [`Fixed`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,97 +32,42 @@ impl Default for FixedParams {
 pub struct Fixed {
     params: FixedParams,
     delay: Duration,
-    running: Timeline,
-    waiting: VecDeque<(RequestId, EngineRequest, Instant)>,
-    next_id: u64,
-    response_time: ResponseTime,
-    prompt_tokens: u64,
-    generation_tokens: u64,
+    slots: Slots,
 }
 
 impl Fixed {
     /// An idle engine.
     pub fn new(params: FixedParams, detail: Detail) -> Self {
-        Self {
-            params,
-            delay: tidegate_core::time::duration_from_secs(params.delay_s),
-            running: Timeline::new(detail),
-            waiting: VecDeque::new(),
-            next_id: 0,
-            response_time: ResponseTime(params.delay_s),
-            prompt_tokens: 0,
-            generation_tokens: 0,
-        }
-    }
-
-    fn free(&self) -> bool {
-        self.params.slots.is_none_or(|slots| self.running.len() < slots.max(1) as usize)
-    }
-
-    fn fill_slots(&mut self, now: Instant) {
-        while self.free() {
-            let Some((id, request, _)) = self.waiting.pop_front() else { break };
-            self.running.start(now, id, &request, self.delay);
-        }
+        let delay = tidegate_core::time::duration_from_secs(params.delay_s);
+        Self { params, delay, slots: Slots::new(params.slots, params.max_waiting, params.delay_s, detail) }
     }
 }
 
 impl EngineModel for Fixed {
     fn arrive(&mut self, now: Instant, request: &EngineRequest) -> Admission {
-        if !self.free() && self.waiting.len() >= self.params.max_waiting as usize {
-            return Admission::Rejected(Rejection { status: 503, code: "overloaded", retry_after: Some(self.delay) });
-        }
-        let id = RequestId(self.next_id);
-        self.next_id += 1;
-        self.prompt_tokens += u64::from(request.prompt_tokens);
-        self.waiting.push_back((id, *request, now));
-        self.fill_slots(now);
-        Admission::Accepted(id)
+        self.slots.arrive(now, request, self.delay)
     }
 
     fn cancel(&mut self, now: Instant, id: RequestId) -> bool {
-        if self.running.cancel(id) {
-            self.fill_slots(now);
-            return true;
-        }
-        match self.waiting.binary_search_by_key(&id, |(waiting, ..)| *waiting) {
-            Ok(at) => self.waiting.remove(at).is_some(),
-            Err(_) => false,
-        }
+        self.slots.cancel(now, id)
     }
 
     fn next_event_at(&self) -> Option<Instant> {
-        self.running.next_at()
+        self.slots.next_event_at()
     }
 
     fn advance(&mut self, now: Instant, out: &mut Vec<Emission>) {
-        while let Some(finished) = self.running.pop(now, out) {
-            if let Some(f) = finished {
-                self.response_time.on_done(f.took.as_secs_f64());
-                self.generation_tokens += u64::from(f.tokens);
-                self.fill_slots(f.at);
-            }
-        }
+        self.slots.advance(now, out);
     }
 
     fn status_at(&self, _now: Instant) -> Status {
-        let (running, waiting) = (self.running.len() as u32, self.waiting.len() as u32);
-        let full = self.params.slots.unwrap_or(self.params.full_at).max(1);
-        Status {
-            load: (f64::from(running + waiting) / f64::from(full)).min(1.0),
-            response_time_s: self.response_time.0,
-            running,
-            waiting,
-            prompt_tokens: self.prompt_tokens,
-            generation_tokens: self.generation_tokens,
-            ..Status::default()
-        }
+        self.slots.status(self.params.slots.unwrap_or(self.params.full_at))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Emitted;
+    use super::super::{Emitted, Rejection};
     use super::*;
 
     fn at(ms: u64) -> Instant {

@@ -60,6 +60,8 @@ fn line(l: &Line, endpoints: &[String]) -> Value {
     object.number("p50_s", l.p50_s);
     object.number("p99_s", l.p99_s);
     object.number("mean_ttft_s", l.ttft_s);
+    object.number("p50_ttft_s", l.p50_ttft_s);
+    object.number("p90_ttft_s", l.p90_ttft_s);
     object.number("p99_ttft_s", l.p99_ttft_s);
     object.mean("success", "se_success", l.success);
     object.number("goodput", l.goodput);

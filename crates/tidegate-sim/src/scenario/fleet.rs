@@ -2,6 +2,7 @@
 
 use tidegate_config::{Absent, Key, Kind, Reader, Section, Table};
 
+use super::services::{Cpu, Embedding, Vector};
 use crate::engine::EngineSpec;
 use crate::engine::article::ArticleParams;
 use crate::engine::background::BackgroundParams;
@@ -14,6 +15,8 @@ use crate::kernel::setup::Site;
 pub struct Engines {
     name: String,
     count: u32,
+    /// Whether there is one of them in the file: its endpoint has no number.
+    is_alone: bool,
     weight: f64,
     max_in_flight: Option<u32>,
     spec: EngineSpec,
@@ -24,17 +27,42 @@ pub fn sites(fleet: &[Engines]) -> Vec<Site> {
     let mut sites = Vec::new();
     for e in fleet {
         for k in 1..=e.count {
-            let name = if e.count == 1 { e.name.clone() } else { format!("{}-{k}", e.name) };
+            let name = if e.is_alone && k == 1 { e.name.clone() } else { format!("{}-{k}", e.name) };
             sites.push(Site { name, spec: e.spec, weight: e.weight, max_in_flight: e.max_in_flight });
         }
     }
     sites
 }
 
+/// How many engines a fleet has.
+pub fn size(fleet: &[Engines]) -> u32 {
+    fleet.iter().map(|e| e.count).sum()
+}
+
+/// The same fleet with `total` engines, its kinds in proportion by the rule of Sainte-Lague: one engine after the other goes to the kind
+/// with the largest count / (2 given + 1), the first of equals. Unlike rounding, a larger fleet then has at least as many of every kind.
+pub fn resized(fleet: &[Engines], total: u32) -> Vec<Engines> {
+    let mut sized: Vec<Engines> = fleet.iter().map(|e| Engines { count: 0, ..e.clone() }).collect();
+    for _ in 0..total {
+        let claim = |k: usize| f64::from(fleet[k].count) / f64::from(2 * sized[k].count + 1);
+        let next = (0..fleet.len()).fold(0, |best, k| if claim(k) > claim(best) { k } else { best });
+        if let Some(kind) = sized.get_mut(next) {
+            kind.count += 1;
+        }
+    }
+    sized
+}
+
+/// What a fleet is made of, in words: `5 a100 + 3 half`.
+pub fn words(fleet: &[Engines]) -> String {
+    let kinds = fleet.iter().filter(|e| e.count > 0).map(|e| format!("{} {}", e.count, e.name));
+    kinds.collect::<Vec<_>>().join(" + ")
+}
+
 impl Section for Engines {
     const TABLE: &'static Table = &Table {
         place: "fleet[]",
-        summary: "Engines of one kind. Exactly one of `fixed`, `load` and `llm` says which model they are.",
+        summary: "Engines of one kind. Exactly one of `fixed`, `load`, `llm`, `embedding`, `vector` and `cpu` says which model they are.",
         keys: &[
             Key {
                 name: "name",
@@ -85,6 +113,27 @@ impl Section for Engines {
                 summary: "Continuous batching with chunked prefill and KV memory.",
                 example: "{ preset: a100-8b }",
             },
+            Key {
+                name: "embedding",
+                kind: Kind::Table(Embedding::TABLE),
+                absent: Absent::Means("another model"),
+                summary: "Requests are collected in a window and computed together.",
+                example: "{ window: 5ms, max_batch: 32 }",
+            },
+            Key {
+                name: "vector",
+                kind: Kind::Table(Vector::TABLE),
+                absent: Absent::Means("another model"),
+                summary: "A search in an index, faster where its answer is cached.",
+                example: "{ vectors: 10_000_000, hit_rate: 30% }",
+            },
+            Key {
+                name: "cpu",
+                kind: Kind::Table(Cpu::TABLE),
+                absent: Absent::Means("another model"),
+                summary: "Cores that all requests share.",
+                example: "{ cores: 8, work: 40ms }",
+            },
         ],
     };
 
@@ -96,19 +145,23 @@ impl Section for Engines {
         let fixed = r.table::<Fixed>("fixed").map(|f| EngineSpec::Fixed(f.0));
         let load = r.table::<Load>("load").map(|l| EngineSpec::Load(l.0));
         let llm = r.table::<Llm>("llm").map(|l| EngineSpec::Llm(l.0));
-        let models: Vec<EngineSpec> = [fixed, load, llm].into_iter().flatten().collect();
+        let embedding = r.table::<Embedding>("embedding").map(|e| EngineSpec::Embedding(e.0));
+        let vector = r.table::<Vector>("vector").map(|v| EngineSpec::Vector(v.0));
+        let cpu = r.table::<Cpu>("cpu").map(|c| EngineSpec::Cpu(c.0));
+        let models = [fixed, load, llm, embedding, vector, cpu];
+        let models: Vec<EngineSpec> = models.into_iter().flatten().collect();
         if models.len() != 1 {
             let found = if models.is_empty() { "no model" } else { "more than one model" };
             let key = if r.is_set("fixed") { "fixed" } else { "llm" };
             r.contradiction(
                 key,
                 found.to_owned(),
-                "one of fixed, load, llm",
+                "one of fixed, load, llm, embedding, vector, cpu",
                 "for example: `fixed: { delay: 1s }`".to_owned(),
             );
         }
         let spec = models.first().copied().unwrap_or(EngineSpec::Fixed(FixedParams::default()));
-        Self { name, count, weight, max_in_flight, spec }
+        Self { name, count, is_alone: count == 1, weight, max_in_flight, spec }
     }
 }
 
@@ -203,10 +256,21 @@ impl Section for Load {
 
 struct Llm(LlmParams);
 
+/// A parameter of the model that takes the place of the preset's.
+const fn own(name: &'static str, kind: Kind, summary: &'static str, example: &'static str) -> Key {
+    Key { name, kind, absent: Absent::Means("the preset's"), summary, example }
+}
+
+/// Time per step or token.
+const SHORT: Kind = Kind::Duration { min: 0.0, max: 60.0, word: None };
+/// A number of tokens or sequences.
+const COUNT: Kind = Kind::Integer { min: 1, max: 1_000_000_000, word: None };
+
 impl Section for Llm {
     const TABLE: &'static Table = &Table {
         place: "fleet[].llm",
-        summary: "A step takes t0 + c_lin (tokens beyond 64) + c_kv (KV tokens): an 8B model on an A100, an H100, or half an A100.",
+        summary: "A step takes step + per_token (tokens beyond free_tokens) + per_kv_token (KV tokens): an 8B model on an A100, an H100, or \
+                  half an A100, or an engine you measured (docs/real-engines.md fits one).",
         keys: &[
             Key {
                 name: "preset",
@@ -215,6 +279,18 @@ impl Section for Llm {
                 summary: "The measured engine.",
                 example: "h100-8b",
             },
+            own("step", SHORT, "Time of an empty step.", "10ms"),
+            own("per_token", SHORT, "Time per token of a step beyond `free_tokens`.", "66us"),
+            own(
+                "free_tokens",
+                Kind::Integer { min: 0, max: 1_000_000, word: None },
+                "Tokens of a step that cost nothing beyond `step`.",
+                "64",
+            ),
+            own("per_kv_token", SHORT, "Time per step and KV token in memory.", "80ns"),
+            own("token_budget", COUNT, "Most tokens a step computes, of prompts and answers together.", "2048"),
+            own("max_running", COUNT, "Most sequences computed at a time; fewer than `token_budget`.", "256"),
+            own("kv_tokens", COUNT, "KV memory, tokens: what a prompt and its answer must fit into.", "430_000"),
             Key {
                 name: "max_waiting",
                 kind: Kind::Integer { min: 0, max: 10_000_000, word: None },
@@ -227,7 +303,76 @@ impl Section for Llm {
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
         let preset = LlmParams::preset(r.choice("preset")).unwrap_or(LlmParams::A100_8B);
+        let mut count = |name| r.integer_or_none(name).and_then(|n| u32::try_from(n).ok());
+        let (budget, running, free) = (count("token_budget"), count("max_running"), count("free_tokens"));
+        let kv_tokens = r.integer_or_none("kv_tokens").unwrap_or(preset.kv_tokens);
         let max_waiting = u32::try_from(r.integer("max_waiting")).unwrap_or(u32::MAX);
-        Self(LlmParams { max_waiting, ..preset })
+        let mut time = |name| r.duration_or_none(name).map(|d| d.as_secs_f64());
+        let (step, per_token, per_kv_token) = (time("step"), time("per_token"), time("per_kv_token"));
+        let params = LlmParams {
+            t0_s: step.unwrap_or(preset.t0_s),
+            lin_s: per_token.unwrap_or(preset.lin_s),
+            kv_s: per_kv_token.unwrap_or(preset.kv_s),
+            free_tokens: free.unwrap_or(preset.free_tokens),
+            token_budget: budget.unwrap_or(preset.token_budget),
+            max_running: running.unwrap_or(preset.max_running),
+            kv_tokens,
+            max_waiting,
+            ..preset
+        };
+        if params.t0_s + params.lin_s + params.kv_s <= 0.0 {
+            let (allowed, hint) = ("a step that takes time", "for example: `step: 10ms`".to_owned());
+            r.contradiction("step", "a step that takes no time".to_owned(), allowed, hint);
+        }
+        if params.max_running >= params.token_budget {
+            let found = format!("max_running {}, token_budget {}", params.max_running, params.token_budget);
+            let key = if running.is_some() { "max_running" } else { "token_budget" };
+            let hint = "for example: `token_budget: 2048, max_running: 256`".to_owned();
+            r.contradiction(key, found, "max_running below token_budget", hint);
+        }
+        Self(params)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(name: &str, count: u32) -> Engines {
+        let spec = EngineSpec::Fixed(FixedParams::default());
+        Engines { name: name.into(), count, is_alone: count == 1, weight: 1.0, max_in_flight: None, spec }
+    }
+
+    #[test]
+    fn a_larger_fleet_has_no_less_of_any_kind() {
+        let fleet = [kind("a", 5), kind("b", 3), kind("c", 1)];
+        let counts = |total| resized(&fleet, total).iter().map(|e| e.count).collect::<Vec<_>>();
+        assert_eq!((counts(9), counts(18)), (vec![5, 3, 1], vec![10, 6, 2]));
+        assert_eq!((counts(1), counts(3)), (vec![1, 0, 0], vec![2, 1, 0]));
+        let grows = |n| counts(n).iter().zip(counts(n + 1)).all(|(few, many)| *few <= many);
+        assert!((1..60).all(grows));
+        assert_eq!((size(&fleet), words(&resized(&fleet, 3)).as_str()), (9, "2 a + 1 b"));
+    }
+
+    #[test]
+    fn an_engine_of_one_s_own_is_the_preset_but_for_what_is_said() {
+        let read = |text: &str| tidegate_config::parse_as::<Llm>(text, "s", &|_| None).map(|(llm, _)| llm.0);
+        let own = read(
+            "{ preset: h100-8b, step: 4ms, per_token: 9ms, free_tokens: 0, per_kv_token: 2us, token_budget: 512, max_running: 1, kv_tokens: 4096 }",
+        );
+        let params = own.unwrap();
+        assert_eq!((params.t0_s, params.lin_s, params.kv_s, params.free_tokens), (0.004, 0.009, 2e-6, 0));
+        assert_eq!((params.token_budget, params.max_running, params.kv_tokens), (512, 1, 4096));
+        assert_eq!(read("{ preset: h100-8b }").unwrap(), LlmParams::H100_8B);
+        assert!(read("{ step: 0, per_token: 0, per_kv_token: 0 }").is_err());
+        assert!(read("{ max_running: 4096 }").is_err() && read("{ token_budget: 100 }").is_err());
+    }
+
+    #[test]
+    fn an_engine_keeps_its_name_in_a_fleet_of_another_size() {
+        let fleet = [kind("a", 1), kind("b", 2)];
+        let names = |total| sites(&resized(&fleet, total)).into_iter().map(|s| s.name).collect::<Vec<_>>();
+        assert_eq!(names(3), ["a", "b-1", "b-2"]);
+        assert_eq!(names(6), ["a", "a-2", "b-1", "b-2", "b-3", "b-4"]);
     }
 }

@@ -17,7 +17,7 @@ type Study<'s> = dyn Fn(NonZeroUsize, &mut dyn FnMut(usize, usize, u64)) -> anyh
 
 pub(super) fn run(args: &Args, name: &str, seeds: Seeds, study: &Study<'_>) -> anyhow::Result<ExitCode> {
     let clock = Clock::start();
-    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
+    let threads = super::threads(args);
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(1) } else { ProgressBar::hidden() };
     bar.set_style(ProgressStyle::with_template("{bar:32} {pos}/{len} runs, {elapsed}, {eta} left")?);
     let mut requests = 0;

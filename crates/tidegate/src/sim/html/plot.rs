@@ -1,5 +1,13 @@
 //! The plots, drawn as SVG by plotters.
 
+mod bars;
+mod curves;
+mod pareto;
+
+pub(super) use bars::tenants;
+pub(super) use curves::against_load;
+pub(super) use pareto::pareto;
+
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use tidegate_sim::batch::Runs;
@@ -56,7 +64,11 @@ fn wrong(e: impl std::fmt::Display) -> anyhow::Error {
 }
 
 /// Share of answers within a time, a line per policy; time is logarithmic.
-pub(super) fn distribution(lines: &[(&str, &Runs)], of: impl Fn(&Runs) -> &Latency) -> anyhow::Result<String> {
+pub(super) fn distribution(
+    lines: &[(&str, &Runs)],
+    axis: &str,
+    of: impl Fn(&Runs) -> &Latency,
+) -> anyhow::Result<String> {
     let quantiles = |l: &Latency| -> Vec<(f64, f64)> {
         let q = (0..=STEPS).map(|k| (k as f64 / STEPS as f64).min(0.999));
         q.filter_map(|q| Some((l.quantile_s(q)?.max(1e-4), q))).collect()
@@ -72,12 +84,12 @@ pub(super) fn distribution(lines: &[(&str, &Runs)], of: impl Fn(&Runs) -> &Laten
         let mut chart = ChartBuilder::on(&area)
             .margin(12)
             .x_label_area_size(38)
-            .y_label_area_size(52)
+            .y_label_area_size(64)
             .build_cartesian_2d((low..high * 1.05).log_scale(), 0.0..1.0f64)
             .map_err(wrong)?;
         let mut mesh = chart.configure_mesh();
-        mesh.x_desc("seconds").x_label_formatter(&|x| significant(*x)).light_line_style(TRANSPARENT);
-        mesh.draw().map_err(wrong)?;
+        mesh.x_desc(axis).x_label_formatter(&|x| significant(*x)).light_line_style(TRANSPARENT);
+        mesh.y_desc("share of answers").y_label_formatter(&|y| format!("{:.0} %", y * 100.0)).draw().map_err(wrong)?;
         for (k, (_, curve)) in curves.into_iter().enumerate() {
             chart.draw_series(LineSeries::new(curve, color(k).stroke_width(2))).map_err(wrong)?;
         }
@@ -119,57 +131,15 @@ fn legend(side: &Area<'_>, names: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Mean latency against success, a named point per policy.
-pub(super) fn pareto(points: &[(&str, f64, f64)]) -> anyhow::Result<String> {
-    let most_s = points.iter().map(|p| p.1).fold(1e-3, f64::max) * 1.25;
-    let (floor, top) = success_axis(points.iter().map(|p| p.2));
-    let digits = percent_digits(top - floor);
-    let names: Vec<&str> = points.iter().map(|p| p.0).collect();
-    draw(beside(&names), |area| {
-        let (area, side) = area.split_horizontally(LEGEND_AT);
-        legend(&side, &names)?;
-        let mut chart = ChartBuilder::on(&area)
-            .margin(12)
-            .x_label_area_size(38)
-            .y_label_area_size(72)
-            .build_cartesian_2d(0.0..most_s, floor..top)
-            .map_err(wrong)?;
-        // Above 100 % is room for a dot, not a success.
-        let label = |y: &f64| if *y > 1.0 + 1e-9 { String::new() } else { format!("{:.digits$} %", y * 100.0) };
-        let mesh = &mut chart.configure_mesh();
-        mesh.x_desc("mean latency, seconds").y_desc("success").y_label_formatter(&label);
-        mesh.light_line_style(TRANSPARENT).draw().map_err(wrong)?;
-        let dots = points.iter().enumerate().map(|(k, &(_, x, y))| Circle::new((x, y), 6, color(k).filled()));
-        chart.draw_series(dots).map_err(wrong)?;
-        Ok(())
-    })
+/// The highest load of all these, so that their plots have one axis.
+pub(super) fn highest_load(timelines: &[Timeline]) -> f64 {
+    let samples = timelines.iter().flat_map(|t| t.samples.iter());
+    samples.flat_map(|s| s.1.iter().copied()).fold(0.05, f64::max)
 }
 
-/// The axis of success: around what was found, at least two points wide, and no less than 0.
-fn success_axis(found: impl Iterator<Item = f64>) -> (f64, f64) {
-    let (low, high) = found.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), s| (l.min(s), h.max(s)));
-    if low > high {
-        return (0.0, 1.0);
-    }
-    let span = (high - low).max(0.02);
-    ((high - span * 1.12).max(0.0), (high + span * 0.12).max(span))
-}
-
-/// Digits that tell the labels of an axis of this span apart: there are about ten.
-fn percent_digits(span: f64) -> usize {
-    let mut digits = 0;
-    let mut step = span * 100.0 / 10.0;
-    while step < 1.0 - 1e-9 && digits < 6 {
-        step *= 10.0;
-        digits += 1;
-    }
-    digits
-}
-
-/// Load of each endpoint over time, the names below.
-pub(super) fn loads(endpoints: &[String], timeline: &Timeline) -> anyhow::Result<String> {
+/// Load of each endpoint over time, up to `highest`, the names below.
+pub(super) fn loads(endpoints: &[String], timeline: &Timeline, highest: f64) -> anyhow::Result<String> {
     let until = timeline.samples.last().map_or(1.0, |s| s.0.max(1.0));
-    let highest = timeline.samples.iter().flat_map(|s| s.1.iter().copied()).fold(1.0, f64::max);
     let mut names: Vec<String> = endpoints.iter().take(MOST_LINES).cloned().collect();
     if endpoints.len() > MOST_LINES {
         names.push(format!("{} more are not drawn", endpoints.len() - MOST_LINES));
@@ -191,10 +161,11 @@ pub(super) fn loads(endpoints: &[String], timeline: &Timeline) -> anyhow::Result
         let mut chart = ChartBuilder::on(&area)
             .margin(8)
             .x_label_area_size(34)
-            .y_label_area_size(40)
-            .build_cartesian_2d(0.0..until, 0.0..highest * 1.02)
+            .y_label_area_size(52)
+            .build_cartesian_2d(0.0..until, 0.0..highest * 1.05)
             .map_err(wrong)?;
-        chart.configure_mesh().x_desc("seconds").light_line_style(TRANSPARENT).draw().map_err(wrong)?;
+        let mesh = &mut chart.configure_mesh();
+        mesh.x_desc("time, seconds").y_desc("load, 1 is full").light_line_style(TRANSPARENT).draw().map_err(wrong)?;
         for k in 0..endpoints.len().min(MOST_LINES) {
             let curve = timeline.samples.iter().map(|(t, loads)| (*t, loads[k]));
             chart.draw_series(LineSeries::new(curve, color(k).stroke_width(1))).map_err(wrong)?;
@@ -207,26 +178,6 @@ pub(super) fn loads(endpoints: &[String], timeline: &Timeline) -> anyhow::Result
 mod tests {
     use super::*;
 
-    /// The labels of the axis of success.
-    fn labels(points: &[(&str, f64, f64)]) -> Vec<String> {
-        let svg = pareto(points).unwrap();
-        svg.lines().map(str::trim).filter(|l| l.ends_with(" %")).map(str::to_owned).collect()
-    }
-
-    #[test]
-    fn no_label_of_success_stands_twice() {
-        for successes in [[1.0, 1.0], [0.0, 0.0], [0.5, 0.5], [0.9999, 1.0], [0.975, 0.9755], [0.2, 0.9], [0.0, 1.0]] {
-            let points = [("a", 1.0, successes[0]), ("b", 2.0, successes[1])];
-            let found = labels(&points);
-            let mut once = found.clone();
-            once.sort();
-            once.dedup();
-            assert!(found.len() >= 3 && once.len() == found.len(), "{successes:?}: {found:?}");
-            let (floor, top) = success_axis(successes.into_iter());
-            assert!(successes.iter().all(|s| *s >= floor && *s < top), "{successes:?}: {floor} to {top}");
-        }
-    }
-
     #[test]
     fn names_stand_beside_or_below_the_curves() {
         let long = "least_response_time.reported-with-a-very-long-label-of-the-user";
@@ -235,7 +186,7 @@ mod tests {
         let endpoints: Vec<String> = (1..=20).map(|k| format!("engine-{k}")).collect();
         let mut timeline = Timeline::default();
         timeline.samples = vec![(0.0, vec![0.5; 20]), (9.0, vec![0.7; 20])];
-        let svg = loads(&endpoints, &timeline).unwrap();
+        let svg = loads(&endpoints, &timeline, highest_load(std::slice::from_ref(&timeline))).unwrap();
         assert!(svg.contains("engine-12") && !svg.contains("engine-13") && svg.contains("8 more are not drawn"));
         let at = svg.find("engine-1\n").unwrap();
         let text = &svg[svg[..at].rfind("<text").unwrap()..at];
