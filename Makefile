@@ -3,7 +3,7 @@ CARGO ?= cargo
 ARGS ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: demo test check fmt show soak bench bench-peers bench-decision bench-contention audit setup fuzz attack smuggling clients-that-leave \
+.PHONY: demo test check fmt show soak bench bench-peers bench-decision bench-prefix bench-contention audit setup fuzz attack smuggling clients-that-leave \
 	real-engines live-vs-sim
 
 # Builds, starts three engines of different speed and the gateway, runs six policies over the same load, prints a table, and stays up.
@@ -77,6 +77,10 @@ bench-peers:
 # One decision for every policy and size of fleet.
 bench-decision:
 	$(CARGO) bench -p tidegate-core --bench decision -- $(ARGS)
+
+# A million distinct prompts through the prefix index: cost of each, memory.
+bench-prefix:
+	$(CARGO) bench -p tidegate-core --bench prefix
 
 # What the locks that threads share cost, by one thread and by two.
 bench-contention:

@@ -168,8 +168,23 @@ function reasons(endpoint) {
   if (breaker.level === "reduced") said.push("breaker: weight reduced");
   if (endpoint.share < 1) said.push("ramping up, " + percent(endpoint.share));
   if (endpoint.degraded) said.push("load signal " + endpoint.degraded);
+  for (const signal of endpoint.signals || []) {
+    if (signal.gate) said.push(signal.gate);
+    if (signal.trouble) said.push(signal.source + ": " + signal.trouble);
+  }
   if (endpoint.weight !== 1) said.push("weight " + endpoint.weight);
   return said.join(" · ");
+}
+
+// What the engine says of itself, and what it does not expose.
+function signals(endpoint) {
+  const lines = (endpoint.signals || []).map((s) => `${s.source}${s.engine ? " (" + s.engine + ")" : ""}: has ${s.present.join(", ") || "nothing"}` +
+    (s.missing.length ? "; lacks " + s.missing.join(", ") : ""));
+  const work = endpoint.work || {};
+  const counts = Object.keys(work).filter((key) => work[key] !== null).map((key) => `${key} ${work[key]}`);
+  if (counts.length) lines.push(counts.join(", "));
+  if (endpoint.report_age_s !== null) lines.push(`report ${endpoint.report_age_s.toFixed(1)} s old`);
+  return lines.join("\n");
 }
 
 function show(endpoint, poolRate, r) {
@@ -180,6 +195,7 @@ function show(endpoint, poolRate, r) {
   set(r.inFlight, endpoint.in_flight + (endpoint.max_in_flight ? " / " + endpoint.max_in_flight : ""));
   set(r.perSecond, rate(endpoint.requests_per_s));
   set(r.response, seconds(endpoint.response_time_s));
+  r.load.title = signals(endpoint);
   set(r.load, endpoint.load === null ? "–" : percent(endpoint.load));
   const share = poolRate > 0.05 ? endpoint.requests_per_s / poolRate : 0;
   r.fill.style.width = percent(share).replace(" ", "");

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use tidegate_core::breaker::Level;
 use tidegate_core::endpoint::Gate;
 use tidegate_core::id::EndpointId;
+use tidegate_core::load::WorkReport;
 use tidegate_core::pool::Pool;
 use tidegate_core::queue::FairQueue;
 use tidegate_core::time::Instant;
 use tidegate_proxy::PoolHandle;
+use tidegate_telemetry::SignalFacts;
 
 /// All pools, and the switches the page may offer.
 #[derive(Debug, Serialize)]
@@ -85,6 +87,13 @@ pub(crate) struct EndpointView {
     pub(crate) load: Option<f64>,
     /// Why the load signal cannot be used; always `null` in pools without one.
     pub(crate) degraded: Option<&'static str>,
+    /// Age of the newest report.
+    report_age_s: Option<f64>,
+    /// What the endpoint says of its own requests; `null` in pools whose endpoints say nothing.
+    work: Option<WorkView>,
+    /// What its pages were found to expose.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    signals: Vec<SignalFacts>,
     /// Mean of the last 20 response times, failures as penalties.
     pub(crate) response_time_s: Option<f64>,
     /// Mean of the last 20 times to first byte.
@@ -93,6 +102,23 @@ pub(crate) struct EndpointView {
     /// The actions that are on.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     actions: BTreeMap<&'static str, bool>,
+}
+
+/// The newest report of an engine's own counts, of all its clients.
+#[derive(Debug, Serialize)]
+struct WorkView {
+    running: Option<f64>,
+    waiting: Option<f64>,
+    queued_tokens: Option<f64>,
+    /// Used share of KV memory, 0..1.
+    kv_usage: Option<f64>,
+}
+
+impl WorkView {
+    fn read(work: &WorkReport) -> Option<Self> {
+        let WorkReport { running, waiting, queued_tokens, kv_usage, .. } = *work;
+        (!work.is_empty()).then_some(Self { running, waiting, queued_tokens, kv_usage })
+    }
 }
 
 /// The breaker for route class 0.
@@ -137,6 +163,7 @@ impl EndpointView {
         let (endpoints, hot) = (pool.endpoints(), pool.endpoints().get(id));
         let stats = &endpoints.stats[index];
         let level = pool.level(id, 0);
+        let last = endpoints.loads[index].last().filter(|_| has_load);
         Self {
             index,
             url: Arc::clone(url),
@@ -151,6 +178,9 @@ impl EndpointView {
             breaker: BreakerView { state: level.state(), level: level.as_str() },
             load: endpoints.load_at(id, now).filter(|_| has_load),
             degraded: endpoints.loads[index].degraded_at(now).filter(|_| has_load).map(|why| why.as_str()),
+            report_age_s: last.map(|report| now.secs_since(report.sampled_at)),
+            work: last.and_then(|report| WorkView::read(&report.work)),
+            signals: Vec::new(),
             response_time_s: stats.response_times.mean(),
             ttft_s: stats.first_bytes.mean(),
             stats: StatsView {
@@ -213,6 +243,11 @@ pub(crate) fn snapshot(shared: &Shared) -> Snapshot {
     for (&(name, Target { pool, endpoint }), &on) in shared.switched.lock().iter() {
         if let Some(view) = pools.get_mut(pool).and_then(|p| p.endpoints.iter_mut().find(|e| e.index == endpoint)) {
             view.actions.insert(name, on);
+        }
+    }
+    for pool in pools.iter_mut().filter(|p| p.has_load) {
+        for endpoint in &mut pool.endpoints {
+            endpoint.signals = shared.telemetry.facts(&pool.name, &endpoint.url);
         }
     }
     let actions = shared.actions.iter().map(|a| ActionView { name: a.name, on: a.on, off: a.off }).collect();

@@ -11,8 +11,11 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use tidegate_config::{Config, Secret};
+use tidegate_core::event::Event;
+use tidegate_core::id::EndpointId;
+use tidegate_core::load::{LoadReport, WorkReport};
 use tidegate_proxy::{Gateway, PoolHandle};
-use tidegate_telemetry::{Record, Sink, Telemetry, family};
+use tidegate_telemetry::{Record, SignalFacts, Sink, Telemetry, family};
 
 const CONFIG: &str = "
 listeners: [{ address: 127.0.0.1:0 }]
@@ -223,6 +226,34 @@ async fn pools_show_what_is_known_and_null_for_the_rest() {
     assert_eq!(first["stats"]["dispatched"], json!(0));
     let embed = &reply["pools"][1];
     assert_eq!((&embed["degraded"], &embed["endpoints"][0]["degraded"]), (&json!(0), &Value::Null));
+}
+
+#[tokio::test]
+async fn pools_show_what_engines_say_and_what_they_do_not_expose() {
+    let server = Server::start(None, Vec::new()).await;
+    let work = WorkReport { running: Some(3.0), kv_usage: Some(0.5), ..WorkReport::default() };
+    server.pools()[0].with(|pool, now| {
+        let report = LoadReport { sampled_at: now, load: Some(0.4), work, ..LoadReport::default() };
+        pool.on_event(now, Event::LoadReported { endpoint: EndpointId(0), report });
+    });
+    let facts = SignalFacts {
+        source: "metrics",
+        engine: Some("vllm"),
+        present: vec!["running", "kv_usage"],
+        missing: vec!["waiting"],
+        trouble: Some("status 404".to_owned()),
+        gate: None,
+    };
+    server.telemetry.on_facts("chat", "http://127.0.0.1:8001", facts);
+    let reply = server.get("/api/pools").await.json();
+    let [first, second] = [0, 1].map(|k| &reply["pools"][0]["endpoints"][k]);
+    let work = json!({ "running": 3.0, "waiting": null, "queued_tokens": null, "kv_usage": 0.5 });
+    assert_eq!((&first["work"], &first["degraded"]), (&work, &Value::Null));
+    assert!(first["report_age_s"].as_f64().is_some_and(|age| (0.0..60.0).contains(&age)), "{first}");
+    let signal = json!({ "source": "metrics", "engine": "vllm", "present": ["running", "kv_usage"], "missing": ["waiting"],
+        "gate": null, "trouble": "status 404" });
+    assert_eq!(first["signals"], json!([signal]));
+    assert_eq!((&second["work"], &second["report_age_s"], second.get("signals")), (&Value::Null, &Value::Null, None));
 }
 
 #[tokio::test]

@@ -19,6 +19,8 @@ pub struct Endpoint {
     pub max_in_flight: Option<u32>,
     /// A bound that follows times to first byte, up to `max_in_flight`; `None` has none.
     pub adaptive: Option<Adaptive>,
+    /// Its GPUs, by index or UUID, among those that an exporter tells of; empty: all.
+    pub gpus: Vec<String>,
 }
 
 impl Endpoint {
@@ -162,6 +164,13 @@ impl Section for Endpoint {
                 summary: "A limit on requests in flight that falls when times to first byte show a queue, up to max_in_flight.",
                 example: "{ min: 2, max: 64 }",
             },
+            Key {
+                name: "gpus",
+                kind: Kind::Texts,
+                absent: Absent::Means("all that the exporter tells of"),
+                summary: "Its GPUs, by index or UUID, on the page of `load.accelerator`.",
+                example: "[0, 1]",
+            },
         ],
     };
 
@@ -177,7 +186,8 @@ impl Section for Endpoint {
             Switch::On(adaptive) => Some(adaptive),
             Switch::Off | Switch::Absent => None,
         };
-        Self { url, weight, max_in_flight, adaptive }
+        let gpus = r.texts("gpus", |_, text| Ok(text.to_owned()));
+        Self { url, weight, max_in_flight, adaptive, gpus }
     }
 }
 

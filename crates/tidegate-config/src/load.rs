@@ -1,33 +1,38 @@
 //! Where an endpoint's load comes from.
 
-use crate::health::timeout_within;
+mod accelerator;
+mod engine;
+mod metrics;
+mod polled;
+mod status;
+
+pub use accelerator::AcceleratorSource;
+pub use engine::Engine;
+pub use metrics::MetricsSource;
+pub use polled::{Beside, Polled};
+
 use crate::key::{Absent, Key, Kind, Table};
 use crate::reader::{Reader, Section};
-use crate::scalar;
 use crate::units::show_seconds;
+use status::Status;
 use std::time::Duration;
 use tidegate_core::pool::config::LoadConfig;
 
-/// The source of reported loads of a pool.
+/// The sources of reported loads of a pool, at least one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
-    /// The page that is polled.
-    pub status: StatusSource,
+    /// A page that answers `{"response_time": s, "current_load": 0..1}`, and `cpu`, `gpu` and `memory` (0..1) if it can.
+    pub status: Option<Polled>,
+    /// The engine's own metrics.
+    pub metrics: Option<MetricsSource>,
+    /// The GPUs below the engines.
+    pub accelerator: Option<AcceleratorSource>,
+    /// Whether answers tell their engine's load in a header.
+    pub orca: bool,
     /// Age from which a report counts for nothing.
     pub max_age: Duration,
     /// Load (0..1) that one request adds, for own credit between reports; `None` learns it.
     pub per_request: Option<f64>,
-}
-
-/// A page that answers `{"response_time": s, "current_load": 0..1}`, and `cpu`, `gpu` and `memory` (0..1) if it can.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StatusSource {
-    /// Path of the page.
-    pub path: String,
-    /// Time between two polls of an endpoint.
-    pub interval: Duration,
-    /// Longest time until an answer; at most the interval.
-    pub timeout: Duration,
 }
 
 impl Load {
@@ -35,61 +40,67 @@ impl Load {
     pub fn core(&self) -> LoadConfig {
         LoadConfig { max_age: self.max_age, per_request: self.per_request }
     }
-}
 
-impl Section for StatusSource {
-    const TABLE: &'static Table = &Table {
-        place: "pools.NAME.load.status",
-        summary: "A page that answers `{\"response_time\": seconds, \"current_load\": 0..1}`; it may carry `cpu`, `gpu` and `memory` (0..1) too, \
-                  which `weights: auto` of weighted_round_robin goes by. Each of them may be absent.",
-        keys: &[
-            Key {
-                name: "path",
-                kind: Kind::Path,
-                absent: Absent::Default("/status"),
-                summary: "Path of the page.",
-                example: "/status",
-            },
-            Key {
-                name: "interval",
-                kind: Kind::Duration { min: 0.01, max: 3600.0, word: None },
-                absent: Absent::Default("1s"),
-                summary: "Time between two polls of an endpoint.",
-                example: "1s",
-            },
-            Key {
-                name: "timeout",
-                kind: Kind::Duration { min: 0.001, max: 3600.0, word: None },
-                absent: Absent::Default("500ms"),
-                summary: "Longest time until an answer; at most the interval.",
-                example: "500ms",
-            },
-        ],
-    };
+    /// Whether a source tells a load in 0..1, which `max_load` and policies by load go by.
+    pub fn tells_load(&self) -> bool {
+        let metrics = self.metrics.as_ref().is_some_and(|m| m.load.is_some());
+        self.status.is_some() || metrics || self.accelerator.is_some() || self.orca
+    }
 
-    fn read(r: &mut Reader<'_, '_>) -> Self {
-        let path = r.value("path", scalar::path).unwrap_or_default();
-        let interval = r.duration("interval");
-        Self { path, interval, timeout: timeout_within(r, interval, &["interval"]) }
+    /// Whether a source tells how much of CPU, GPU or memory is used.
+    pub fn tells_utilisation(&self) -> bool {
+        self.status.is_some() || self.accelerator.is_some() || self.orca
+    }
+
+    /// The longest interval of its sources.
+    fn interval(&self) -> Duration {
+        let (metrics, accelerator) =
+            (self.metrics.as_ref().map(|m| &m.page), self.accelerator.as_ref().map(|a| &a.page));
+        let polled = [self.status.as_ref(), metrics, accelerator].into_iter().flatten();
+        polled.map(|p| p.interval).max().unwrap_or(BY_ANSWERS)
     }
 }
+
+/// What counts as the interval where nothing is polled: answers tell when there are some.
+const BY_ANSWERS: Duration = Duration::from_secs(5);
 
 impl Section for Load {
     const TABLE: &'static Table = &Table {
         place: "pools.NAME.load",
-        summary: "Where an endpoint's load (0..1) comes from.",
+        summary: "Where an endpoint's load comes from: at least one of status, metrics, accelerator and orca.",
         keys: &[
             Key {
                 name: "status",
-                kind: Kind::Table(StatusSource::TABLE),
-                absent: Absent::Required,
+                kind: Kind::Table(Status::TABLE),
+                absent: Absent::Means("see above; one source must be given"),
                 summary: "Poll a status page.",
                 example: "{ path: /status, interval: 1s }",
             },
             Key {
+                name: "metrics",
+                kind: Kind::Table(MetricsSource::TABLE),
+                absent: Absent::Means("see above; one source must be given"),
+                summary: "Poll the engine's own metrics.",
+                example: "{ path: /metrics, engine: auto, interval: 1s }",
+            },
+            Key {
+                name: "accelerator",
+                kind: Kind::Table(AcceleratorSource::TABLE),
+                absent: Absent::Means("nothing is known of GPUs"),
+                summary: "Poll an exporter of the GPUs below the engines.",
+                example: "{ url: 'http://{host}:9400/metrics', max_temperature: 90 }",
+            },
+            Key {
+                name: "orca",
+                kind: Kind::Bool,
+                absent: Absent::Default("false"),
+                summary: "Whether engines are asked to tell their load in the header `endpoint-load-metrics` of answers (ORCA), in place of status and metrics.",
+                example: "true",
+            },
+            Key {
                 name: "max_age",
                 kind: Kind::Duration { min: 0.01, max: 86_400.0, word: None },
-                absent: Absent::Means("three polling intervals"),
+                absent: Absent::Means("three polling intervals; 15s where answers tell"),
                 summary: "Age from which a report counts for nothing.",
                 example: "3s",
             },
@@ -105,18 +116,33 @@ impl Section for Load {
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
         let problems = r.walk.problems.len();
-        let status: StatusSource = r.table_or_default("status");
+        let status = r.table::<Status>("status").map(|s| s.0);
+        let (metrics, accelerator, orca) = (r.table("metrics"), r.table("accelerator"), r.bool("orca"));
+        let mut load = Self { status, metrics, accelerator, orca, max_age: Duration::ZERO, per_request: None };
+        let is_polled = load.status.is_some() || load.metrics.is_some() || load.accelerator.is_some();
+        if !is_polled && !orca {
+            r.missing("status");
+        }
+        if is_polled && orca {
+            let hint = "remove one of them: a report of one would take the place of the other's";
+            r.contradiction("orca", "orca beside a page that is polled".to_owned(), "one of the two", hint.to_owned());
+        }
         let is_whole = r.walk.problems.len() == problems;
-        let max_age = r.duration_or_none("max_age").unwrap_or(status.interval * 3);
-        if max_age < status.interval && is_whole && r.all_good(&["max_age"]) {
-            let interval = show_seconds(status.interval.as_secs_f64());
+        let interval = load.interval();
+        load.max_age = r.duration_or_none("max_age").unwrap_or(interval * 3);
+        load.per_request = r.number_or_none("per_request");
+        if load.max_age < interval && is_whole && r.all_good(&["max_age"]) {
             r.contradiction(
                 "max_age",
-                format!("{}, shorter than the polling interval of {interval}", show_seconds(max_age.as_secs_f64())),
+                format!(
+                    "{}, shorter than the polling interval of {}",
+                    show_seconds(load.max_age.as_secs_f64()),
+                    show_seconds(interval.as_secs_f64())
+                ),
                 "at least the polling interval: otherwise no report ever counts",
-                format!("for example: `max_age: {}`", show_seconds(status.interval.as_secs_f64() * 3.0)),
+                format!("for example: `max_age: {}`", show_seconds(interval.as_secs_f64() * 3.0)),
             );
         }
-        Self { status, max_age, per_request: r.number_or_none("per_request") }
+        load
     }
 }

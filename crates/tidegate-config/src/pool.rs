@@ -9,11 +9,13 @@ use crate::health::Health;
 use crate::key::{Absent, Key, Kind, Table};
 use crate::load::Load;
 use crate::policy::{self, Policy};
+use crate::prefix_cache::PrefixCache;
 use crate::problem::ProblemKind;
 use crate::queue::Queue;
 use crate::rate_limits::RateLimit;
 use crate::reader::{Reader, Section, Switch};
 use crate::recovery::{Steps, WarmUp};
+use crate::slo::Slo;
 use crate::stream_end::{STREAM_ENDS, StreamEnd};
 use crate::template;
 use crate::timeouts::{Connections, Retry, Timeouts};
@@ -42,12 +44,16 @@ pub struct Pool {
     pub health: Option<Health>,
     /// The source of reported loads; `None` has none.
     pub load: Option<Load>,
+    /// What is remembered of prompts sent; `None`: nothing.
+    pub prefix_cache: Option<PrefixCache>,
     /// Warm-up of new endpoints.
     pub warm_up: WarmUp,
     /// The breaker of every endpoint.
     pub breaker: Breaker,
     /// Session affinity over the policy; `None` has none.
     pub affinity: Option<Affinity>,
+    /// What answers should take; `None`: nobody asks.
+    pub slo: Option<Slo>,
     /// Where requests wait that find no place; `None`: they are refused at once.
     pub queue: Option<Queue>,
     /// Most requests in flight; `None` has no bound but those of the endpoints.
@@ -68,8 +74,8 @@ pub struct Pool {
     pub stream_end: StreamEnd,
     /// TLS to the endpoints whose URL begins with `https://`.
     pub tls: EndpointTls,
-    /// Tidegate replicas that share the pool (at least 1).
-    pub replicas: u32,
+    /// Tidegate replicas that share the pool (at least 1); `None` learns them from what engines report.
+    pub replicas: Option<u32>,
 }
 
 impl Pool {
@@ -91,7 +97,10 @@ impl Pool {
         core.max_in_flight = self.max_in_flight;
         core.adaptive = self.adaptive.as_ref().map(Adaptive::core);
         core.retry = self.retry.core();
-        core.replicas = f64::from(self.replicas);
+        core.replicas = f64::from(self.replicas.unwrap_or(1));
+        core.learn_replicas = self.replicas.is_none();
+        core.refuse_late = self.slo.is_some_and(|s| s.refuse_late);
+        core.prefix = self.prefix_cache.as_ref().map(PrefixCache::core);
         core
     }
 
@@ -145,6 +154,13 @@ const KEYS: &[Key] = &[
         example: "{ status: { path: /status, interval: 1s } }",
     },
     Key {
+        name: "prefix_cache",
+        kind: Kind::TableOr(PrefixCache::TABLE, "off"),
+        absent: Absent::Means("nothing is remembered of prompts"),
+        summary: "What is remembered of prompts sent, for engines that keep the beginnings they computed.",
+        example: "{ tokens: 430_000, memory: 64MiB, block: 64 }",
+    },
+    Key {
         name: "warm_up",
         kind: Kind::TableOr(Steps::TABLE, "off"),
         absent: Absent::Means("a quarter at once, half after 30s, all after 1m, unless the policy warms up by itself"),
@@ -171,6 +187,13 @@ const KEYS: &[Key] = &[
         absent: Absent::Means("no affinity"),
         summary: "Session affinity over the policy.",
         example: "{ key: { header: x-session-id }, hold: 60s }",
+    },
+    Key {
+        name: "slo",
+        kind: Kind::Table(Slo::TABLE),
+        absent: Absent::Means("no goals"),
+        summary: "What answers should take.",
+        example: "{ ttft: 2s, tpot: 100ms }",
     },
     Key {
         name: "queue",
@@ -244,9 +267,9 @@ const KEYS: &[Key] = &[
     },
     Key {
         name: "replicas",
-        kind: Kind::Integer { min: 1, max: 10_000, word: None },
-        absent: Absent::Default("1"),
-        summary: "Tidegate replicas that share the pool; what one of them has in flight is scaled by it.",
+        kind: Kind::Integer { min: 1, max: 10_000, word: Some("auto") },
+        absent: Absent::Default("auto"),
+        summary: "Tidegate replicas that share the pool; what one of them has in flight is scaled by it. auto begins at 1 and learns from what engines report of requests (load.metrics).",
         example: "2",
     },
 ];
@@ -264,7 +287,7 @@ impl Section for Pool {
         let max_load = r.number_or_none("max_load");
         let endpoints = endpoints(r);
         let load: Option<Load> = r.table("load");
-        check_load(r, policy.as_ref(), max_load, load.is_some());
+        check_load(r, policy.as_ref(), max_load, load.as_ref());
         let warm_up = match r.switch::<Steps>("warm_up") {
             Switch::On(Steps(steps)) => WarmUp::Steps(steps),
             Switch::Off => WarmUp::Off,
@@ -277,13 +300,18 @@ impl Section for Pool {
             // The stand-in for a policy that could not be read; a config with it is never returned.
             policy: policy.unwrap_or_else(|| Policy { params: Params::defaults(default_policy()), key: None }),
             // Without a source there is nothing to compare with; core is told so instead of waiting for reports that never come.
-            max_load: max_load.filter(|_| load.is_some()),
+            max_load: max_load.filter(|_| load.as_ref().is_some_and(Load::tells_load)),
             endpoints,
             health: r.table("health"),
             load,
+            prefix_cache: match r.switch("prefix_cache") {
+                Switch::On(cache) => Some(cache),
+                Switch::Off | Switch::Absent => None,
+            },
             warm_up,
             breaker,
             affinity: r.table("affinity"),
+            slo: r.table("slo"),
             queue: match r.switch("queue") {
                 Switch::On(queue) => Some(queue),
                 Switch::Off | Switch::Absent => None,
@@ -300,7 +328,7 @@ impl Section for Pool {
             protocol: Protocol::named(r.choice("protocol")),
             stream_end: StreamEnd::named(r.choice("stream_end")),
             tls,
-            replicas: u32::try_from(r.integer("replicas")).unwrap_or(1),
+            replicas: r.integer_or_none("replicas").map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
         }
     }
 }
@@ -331,30 +359,37 @@ fn endpoints(r: &mut Reader<'_, '_>) -> Vec<Endpoint> {
     endpoints
 }
 
-/// Settings that are about a reported load need a source of it.
-fn check_load(r: &mut Reader<'_, '_>, policy: Option<&Policy>, max_load: Option<f64>, has_source: bool) {
-    if has_source || r.is_set("load") {
+/// Settings that are about a reported load need a source that tells it.
+fn check_load(r: &mut Reader<'_, '_>, policy: Option<&Policy>, max_load: Option<f64>, load: Option<&Load>) {
+    if load.is_none() && r.is_set("load") {
         return;
     }
-    let hint = || "for example: `load: { status: { path: /status, interval: 1s } }`".to_owned();
-    if r.is_set("max_load") && max_load.is_some() && r.all_good(&["max_load"]) {
-        let found = "max_load in a pool whose endpoints report no load".to_owned();
+    let hint = || match load {
+        None => "for example: `load: { status: { path: /status, interval: 1s } }`",
+        Some(_) => "for example: `metrics: { load: 'max(my_busy_ratio)' }`, or `status` beside `metrics`",
+    };
+    let said = match load {
+        None => "in a pool whose endpoints report no load",
+        Some(_) => "in a pool whose metrics tell requests and tokens, and no load in 0..1",
+    };
+    let tells_load = load.is_some_and(Load::tells_load);
+    if !tells_load && r.is_set("max_load") && max_load.is_some() && r.all_good(&["max_load"]) {
         r.contradiction(
             "max_load",
-            found,
+            format!("max_load {said}"),
             "max_load together with load",
             format!("remove max_load, or add a source, {}", hint()),
         );
     }
     let Some(params) = policy.map(|p| &p.params) else { return };
     let name = params.descriptor().name;
-    if NEEDS_LOAD.contains(&name) || params.choice("signal") == "reported" {
-        let found = format!("{name} in a pool whose endpoints report no load: it falls back to what is seen here");
-        r.warning("policy", found, "this policy together with load", hint());
+    if !tells_load && (NEEDS_LOAD.contains(&name) || params.choice("signal") == "reported") {
+        let found = format!("{name} {said}: it falls back to what is seen here");
+        r.warning("policy", found, "this policy together with load", hint().to_owned());
     }
-    if name == "weighted_round_robin" && params.choice("weights") == "auto" {
-        let found =
-            format!("{name} with `weights: auto` in a pool whose endpoints report no load: the static weights hold");
+    let tells_utilisation = tells_load || load.is_some_and(Load::tells_utilisation);
+    if !tells_utilisation && name == "weighted_round_robin" && params.choice("weights") == "auto" {
+        let found = format!("{name} with `weights: auto` {said}: the static weights hold");
         let more = "the page may carry `cpu`, `gpu` and `memory` (0..1) beside `current_load`";
         r.warning("policy", found, "`weights: auto` together with load", format!("{}; {more}", hint()));
     }

@@ -6,7 +6,9 @@ mod source;
 mod target;
 mod when;
 
+pub(crate) use expression::expression;
 pub use expression::{Expression, Function};
+pub(crate) use source::page_url;
 pub use source::{Asked, PageUrl, Source};
 pub use target::Target;
 pub use when::When;

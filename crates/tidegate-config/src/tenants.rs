@@ -7,6 +7,7 @@ use crate::node::Span;
 use crate::reader::{Reader, Section};
 use crate::route::globs;
 use crate::scalar::{self, Bad};
+use crate::slo::Goals;
 use crate::walk::{Complaint, Mark, Place};
 use ipnet::IpNet;
 use std::path::PathBuf;
@@ -109,6 +110,8 @@ pub struct Tenant {
     pub weight: f64,
     /// The priority class of its requests in queues; `None`: the last.
     pub priority: Option<String>,
+    /// What its answers should take; before the pool's goals.
+    pub slo: Goals,
     /// Models it may ask for; empty: any.
     pub models: Vec<Glob>,
     /// Pools it may use; empty: any.
@@ -401,6 +404,13 @@ impl Section for Tenant {
                 example: "3",
             },
             Key {
+                name: "slo",
+                kind: Kind::Table(Goals::TABLE),
+                absent: Absent::Means("the pool's goals"),
+                summary: "What its answers should take, in pools that have `slo`.",
+                example: "{ ttft: 1s }",
+            },
+            Key {
                 name: "priority",
                 kind: Kind::Name,
                 absent: Absent::Means("the last class of a queue"),
@@ -439,7 +449,8 @@ impl Section for Tenant {
         for glob in &pools {
             r.mark("tenant pool", "pools", glob.as_str().to_owned());
         }
-        Self { name: String::new(), keys, weight: r.number("weight"), priority, models, pools }
+        let slo = r.table("slo").unwrap_or_default();
+        Self { name: String::new(), keys, weight: r.number("weight"), priority, slo, models, pools }
     }
 }
 

@@ -181,11 +181,75 @@ fn a_default_gives_way_to_what_is_set() {
     let millis = |d: std::time::Duration| d.as_millis();
     assert_eq!(pool.timeouts.first_byte.map(millis), Some(10_000));
     assert_eq!(pool.health.as_ref().map(|h| millis(h.timeout)), Some(100));
-    assert_eq!(pool.load.as_ref().map(|l| (millis(l.status.timeout), millis(l.max_age))), Some((50, 150)));
+    assert_eq!(
+        pool.load.as_ref().map(|l| (millis(l.status.as_ref().unwrap().timeout), millis(l.max_age))),
+        Some((50, 150))
+    );
     let breaker = pool.core().breaker;
     let seconds = ["cool_down", "max_cool_down", "forgive_after"].map(|name| breaker.seconds(name));
     assert_eq!((breaker.descriptor().name, seconds), ("classic", [Some(30.0), Some(300.0), Some(10.0)]));
     assert_eq!((breaker.integer("consecutive_errors"), breaker.float("max_ejected")), (5, 0.5));
+}
+
+#[test]
+fn goals_and_caches_say_what_is_wrong_with_them() {
+    check(
+        &in_pool("    slo: { tfft: 2s, tpot: 100, refuse_late: true }"),
+        "5:12 unknown_key pools.p.slo.tfft | an unknown key, `tfft` | did you mean `ttft`? For example: `ttft: 2s`
+         5:28 wrong_type pools.p.slo.tpot | 100 | a duration needs its unit: `100s` or `100ms`
+         5:46 contradiction pools.p.slo.refuse_late | refuse_late without ttft: only requests and tenants with a goal of their own are refused | for example: `ttft: 2s`",
+    );
+    check(
+        &in_pool("    prefix_cache: { tokens: 10, blocks: 64 }"),
+        "5:29 out_of_range pools.p.prefix_cache.tokens | 10 | for example: `tokens: 430_000`
+         5:33 unknown_key pools.p.prefix_cache.blocks | an unknown key, `blocks` | did you mean `block`? For example: `block: 64`",
+    );
+    check(&in_pool("    prefix_cache: off\n    replicas: auto\n    slo: { ttft: 2s, refuse_late: true }"), "");
+}
+
+#[test]
+fn what_is_remembered_and_asked_for_reaches_core() {
+    let text = in_pool(
+        "    prefix_cache: { tokens: 5000, memory: 1MiB }\n    replicas: 3\n    slo: { ttft: 2s, refuse_late: true }",
+    );
+    let core = tidegate_config::Config::parse(&text, "gw.yaml", &|_| None).unwrap().0.pools[0].core();
+    assert_eq!(core.prefix, Some(tidegate_core::prefix::PrefixConfig { tokens: 5000, memory: 1 << 20 }));
+    assert_eq!((core.replicas, core.learn_replicas, core.refuse_late), (3.0, false, true));
+}
+
+#[test]
+fn metrics_as_a_source_of_load_say_what_is_wrong_with_them() {
+    check(
+        &in_pool("    load: { metrics: { engine: vlmm, pth: /metrics, interval: 1s, timeout: 2s, load: a / b } }"),
+        "5:32 out_of_range pools.p.load.metrics.engine | vlmm | did you mean `vllm`?
+         5:38 unknown_key pools.p.load.metrics.pth | an unknown key, `pth` | did you mean `path`? For example: `path: /metrics`
+         5:76 contradiction pools.p.load.metrics.timeout | 2s, longer than the interval of 1s | for example: `timeout: 500ms`
+         5:86 wrong_type pools.p.load.metrics.load | a / b | the name of a metric has letters, digits, _ and : only; one function, without arithmetic",
+    );
+    check(
+        &in_pool("    load: { max_age: 9s }"),
+        "5:5 missing pools.p.load.status | no `status` | for example: `status: { path: /status, interval: 1s }`",
+    );
+    let hint = "for example: `metrics: { load: 'max(my_busy_ratio)' }`, or `status` beside `metrics`";
+    check(
+        &in_pool("    load: { metrics: {} }\n    max_load: 0.8"),
+        &format!(
+            "6:15 contradiction pools.p.max_load | max_load in a pool whose metrics tell requests and tokens, and no load in 0..1 | remove max_load, or add a source, {hint}"
+        ),
+    );
+    check(&in_pool("    load: { metrics: { load: max(x) } }\n    max_load: 0.8"), "");
+    check(
+        &in_pool("    load: { accelerator: { path: /m, url: 'http://{hst}:1/', max_temprature: 90, xid_errors: off }, orca: true }"),
+        "5:43 wrong_type pools.p.load.accelerator.url | http://{hst}:1/ | the one word in braces that is known is {host}
+         5:62 unknown_key pools.p.load.accelerator.max_temprature | an unknown key, `max_temprature` | did you mean `max_temperature`? For example: `max_temperature: 90`
+         5:94 out_of_range pools.p.load.accelerator.xid_errors | off | for example: `xid_errors: gate`
+         5:107 contradiction pools.p.load.orca | orca beside a page that is polled | remove one of them: a report of one would take the place of the other's",
+    );
+    check(
+        &in_pool("    load: { metrics: { path: /m, url: 'http://{host}:8002/metrics' } }"),
+        "5:30 contradiction pools.p.load.metrics.path | path beside url | the URL has a path of its own: remove `path`",
+    );
+    check(&in_pool("    load: { orca: true }\n    max_load: 0.8"), "");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! A policy is a [`Picker`]: it gets the endpoints that may be used and names one. What may be used is the pool's business, so no
 //! policy can pick a dead endpoint; what a policy learns, it learns from the same events in every driver.
 
+mod draw;
 mod outstanding;
 mod picker;
 pub mod registry;

@@ -15,8 +15,8 @@ use alloc::vec::Vec;
 
 /// Endpoints at which one block is noted.
 const MOST_HOLDERS: usize = 64;
-/// Bytes that one entry takes, its place in the map included.
-const ENTRY_BYTES: usize = 64;
+/// Bytes that one entry takes at most, its place in the map and the room both keep for growth included.
+const ENTRY_BYTES: usize = 96;
 /// Weight of the newest answer in the trust.
 const TRUST_WEIGHT: f64 = 0.1;
 /// No entry.

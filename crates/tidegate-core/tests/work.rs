@@ -49,7 +49,7 @@ impl World {
                 self.out.push((id, ticket));
                 id
             }
-            other => panic!("{other:?}"),
+            other => unreachable!("{other:?}"),
         }
     }
 
@@ -214,7 +214,9 @@ fn a_hot_prefix_does_not_drown_its_endpoint() {
     let prompt = Request { prefix: &blocks, block_tokens: 100, ..tokens(1_000) };
     for policy in ["least_work", "adaptive", "prefix_affinity"] {
         let mut w = World::new(policy, 2, |_| {});
-        (0..200).for_each(|_| drop(w.send(&prompt)));
+        for _ in 0..200 {
+            w.send(&prompt);
+        }
         let on = |id| w.pool.endpoints().get(id).in_flight;
         assert!(on(A) >= 60 && on(B) >= 60, "{policy}: {} and {}", on(A), on(B));
     }
@@ -252,7 +254,7 @@ fn what_cannot_meet_its_goal_is_refused_and_an_idle_endpoint_is_always_tried() {
                 assert!(retry_after.is_some_and(|r| r > Duration::ZERO));
                 false
             }
-            Decision::Wait { .. } => panic!("there is no queue"),
+            Decision::Wait { .. } => unreachable!("there is no queue"),
         });
         let let_in = let_in.count();
         assert!((2..=4).contains(&let_in), "{policy}: {let_in}");

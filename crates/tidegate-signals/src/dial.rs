@@ -20,6 +20,9 @@ pub(crate) trait Dial: Send + Sync + 'static {
         false
     }
 
+    /// The way to pages beside the endpoints, which speak HTTP/1.1 whatever the engines do.
+    fn beside(self: &Arc<Self>) -> Arc<Self>;
+
     /// Opens one. Dropping the future gives up.
     fn dial(&self, url: &EndpointUrl) -> impl Future<Output = io::Result<Self::Io>> + Send;
 }
@@ -59,6 +62,10 @@ impl Dial for Tcp {
 
     fn is_http2(&self) -> bool {
         self.is_http2
+    }
+
+    fn beside(self: &Arc<Self>) -> Arc<Self> {
+        Arc::new(Self { tls: self.tls.clone(), ..Self::default() })
     }
 
     async fn dial(&self, url: &EndpointUrl) -> io::Result<Box<dyn Socket>> {

@@ -1,4 +1,4 @@
-//! What is polled: active health checks, status pages, and the metrics of auto-tuning rules.
+//! What is polled: active health checks, status pages, engines' metrics, and the metrics of auto-tuning rules.
 //!
 //! One task per endpoint and source, each a loop that asks, tells the pool, and waits; so an endpoint never has two questions of the
 //! same kind outstanding, however slow it is. This crate draws no conclusion: thresholds, staleness and degradation are core's.
@@ -6,16 +6,21 @@
 //! The tasks run on the runtime they are started on. That should not be one that serves requests: a saturated data plane must not make
 //! engines look dead (a known way to lose a fleet).
 
+mod accelerator;
 mod check;
 mod client;
 mod dial;
+mod engines;
+mod merge;
 mod metric;
 mod miss;
 mod pace;
+mod poll;
 mod status;
 #[cfg(test)]
 mod tests;
 mod watch;
+mod work;
 
 pub use metric::{Follow, Reading, Seen, TellSeen, Unread, follow};
-pub use watch::{Clock, Tell, Watch};
+pub use watch::{Clock, Tell, TellFacts, Told, Watch};

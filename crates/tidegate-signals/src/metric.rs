@@ -8,4 +8,5 @@ mod reading;
 #[cfg(test)]
 pub(crate) use follow::follow_through;
 pub use follow::{Follow, Seen, TellSeen, follow};
+pub(crate) use page::{Sample, samples};
 pub use reading::{Reading, Unread};

@@ -12,6 +12,7 @@ pub(crate) enum Miss {
     TooLarge(usize),
     NotJson(serde_json::Error),
     NoNumber,
+    NoSeries(&'static str),
     Refused(String),
 }
 
@@ -25,6 +26,7 @@ impl fmt::Display for Miss {
             Self::TooLarge(limit_bytes) => write!(f, "the answer is longer than {limit_bytes} bytes"),
             Self::NotJson(error) => write!(f, "the answer is not the JSON object expected: {error}"),
             Self::Refused(why) => write!(f, "the server says: {why}"),
+            Self::NoSeries(hint) => write!(f, "the page has no series that is known: {hint}"),
             Self::NoNumber => f.write_str("the answer has none of response_time, current_load, cpu, gpu, memory"),
         }
     }

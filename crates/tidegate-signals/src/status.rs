@@ -1,81 +1,35 @@
 //! The status page of one endpoint: `{"response_time": s, "current_load": 0..1, "cpu": 0..1, "gpu": 0..1, "memory": 0..1}`.
-//!
-//! Whatever is wrong with a poll, it is told as a miss or as a report with an impossible number, never as a load of zero: an engine
-//! that cannot answer must not look idle.
 
-use crate::client::Client;
-use crate::dial::Dial;
 use crate::miss::Miss;
-use crate::pace::Pace;
-use crate::watch::{Clock, Tell};
+use crate::poll::{LoadPage, PageFacts};
 use serde::Deserialize;
-use std::sync::Arc;
-use tidegate_config::StatusSource;
-use tidegate_core::event::Event;
-use tidegate_core::id::EndpointId;
 use tidegate_core::load::{LoadReport, WorkReport};
-use tidegate_core::rng::Rng;
 use tidegate_core::time::Instant;
-use tokio::time::timeout;
 
-/// Bound on a status page, in bytes.
-const LIMIT_BYTES: usize = 64 << 10;
-/// Share of the interval by which each wait is shortened or lengthened.
-const JITTER: f64 = 0.1;
-/// Longest wait while polls fail, in intervals.
-const MAX_BACKOFF: u32 = 8;
-
-/// The loop of one endpoint.
-pub(crate) struct Poller<D> {
-    pub(crate) pool: Arc<str>,
-    pub(crate) id: EndpointId,
-    pub(crate) client: Client<D>,
-    pub(crate) source: StatusSource,
-    pub(crate) tell: Tell,
-    pub(crate) clock: Clock,
-    pub(crate) rng: Rng,
+/// The page.
+#[derive(Debug, Default)]
+pub(crate) struct StatusPage {
+    facts: PageFacts,
 }
 
-impl<D: Dial> Poller<D> {
-    pub(crate) async fn run(mut self) {
-        let mut pace = Pace::new(self.rng.clone(), JITTER);
-        let mut missed = 0;
-        loop {
-            pace.on_ask();
-            // The page shows the engine at some moment between question and answer; the question is the cautious end.
-            let sampled_at = (self.clock)();
-            match timeout(self.source.timeout, self.poll()).await.unwrap_or(Err(Miss::Timeout)) {
-                Ok(status) => {
-                    missed = 0;
-                    (self.tell)(Event::LoadReported { endpoint: self.id, report: status.report(sampled_at) });
-                }
-                Err(miss) => {
-                    self.client.close();
-                    if missed == 0 {
-                        tracing::info!(pool = &*self.pool, endpoint = %self.client.url(), reason = %miss, "status poll failed");
-                    }
-                    missed += 1;
-                    (self.tell)(Event::LoadMissed(self.id));
-                }
-            }
-            pace.wait(self.source.interval * backoff(missed)).await;
-        }
+impl LoadPage for StatusPage {
+    const SOURCE: &'static str = "status";
+    const LIMIT_BYTES: usize = 64 << 10;
+
+    fn read(&mut self, sampled_at: Instant, body: &[u8]) -> Result<LoadReport, Miss> {
+        self.facts = PageFacts::default();
+        let status = Status::read(body)?;
+        let named = [("load", status.current_load), ("response_time", status.response_time)];
+        named.iter().for_each(|(name, value)| self.facts.note(name, value.is_some()));
+        let used = [("cpu", status.cpu), ("gpu", status.gpu), ("memory", status.memory)];
+        // They are extras: a page without them lacks nothing.
+        used.iter().filter(|(_, value)| value.is_some()).for_each(|(name, _)| self.facts.note(name, true));
+        Ok(status.report(sampled_at))
     }
 
-    async fn poll(&mut self) -> Result<Status, Miss> {
-        let response = self.client.head(&self.source.path).await?;
-        let status = response.status();
-        let body = self.client.body(response.into_body(), LIMIT_BYTES).await?;
-        if !status.is_success() {
-            return Err(Miss::Status(status.as_u16()));
-        }
-        Status::read(&body)
+    fn facts(&self) -> PageFacts {
+        self.facts.clone()
     }
-}
-
-/// Intervals to wait after `missed` misses in a row: 1, 1, 2, 4, 8, 8, ...
-fn backoff(missed: u32) -> u32 {
-    2u32.saturating_pow(missed.saturating_sub(1)).min(MAX_BACKOFF)
 }
 
 /// What a page says. Keys that are not ours are left alone; a key that is there twice or is no number makes the page unreadable.
@@ -123,10 +77,5 @@ mod tests {
             work: WorkReport::default(),
         };
         assert_eq!(report, expected);
-    }
-
-    #[test]
-    fn waits_double_up_to_eight_intervals() {
-        assert_eq!([0, 1, 2, 3, 4, 5, 50].map(backoff), [1, 1, 2, 4, 8, 8, 8]);
     }
 }

@@ -1,16 +1,19 @@
 //! Whole loops against scripted engines, in memory and in paused time; what is about sockets, on loopback.
 
+mod cases;
 mod engine;
+mod metrics;
 
 use crate::metric::{Seen, TellSeen, follow_through};
-use crate::watch::{Clock, Tell, Watch};
+use crate::watch::{Clock, Tell, TellFacts, Told as Ears, Watch};
 use engine::{Engine, Reply};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidegate_config::{Config, Pool};
 use tidegate_core::event::Event;
 use tidegate_core::id::EndpointId;
 use tidegate_core::load::Degraded;
+use tidegate_telemetry::SignalFacts;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -26,17 +29,18 @@ fn pool_at(url: &str, lines: &str) -> Pool {
 struct Told {
     started: Instant,
     receiver: mpsc::UnboundedReceiver<(u128, Event)>,
+    facts: Arc<Mutex<Vec<SignalFacts>>>,
     _watch: Watch,
 }
 
 impl Told {
     fn start(engine: &Arc<Engine>, lines: &str) -> Self {
-        Self::with(lines, "http://engine:1", |watch, pool, tell, clock| {
-            watch.start_through(engine, pool, &[EndpointId(0)], tell, clock, 7);
+        Self::with(lines, "http://engine:1", |watch, pool, ears| {
+            watch.start_through(engine, pool, &[EndpointId(0)], ears, 7);
         })
     }
 
-    fn with(lines: &str, url: &str, start: impl FnOnce(&mut Watch, &Pool, &Tell, &Clock)) -> Self {
+    fn with(lines: &str, url: &str, start: impl FnOnce(&mut Watch, &Pool, &Ears)) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
         let started = Instant::now();
         let tell: Tell = Arc::new(move |event| {
@@ -47,8 +51,11 @@ impl Told {
             tidegate_core::time::Instant::from_nanos(u64::try_from(started.elapsed().as_nanos()).unwrap())
         });
         let mut _watch = Watch::default();
-        start(&mut _watch, &pool_at(url, lines), &tell, &clock);
-        Self { started, receiver, _watch }
+        let facts: Arc<Mutex<Vec<SignalFacts>>> = Arc::default();
+        let kept = Arc::clone(&facts);
+        let tell_facts: TellFacts = Arc::new(move |_, facts| kept.lock().unwrap().push(facts));
+        start(&mut _watch, &pool_at(url, lines), &Ears { events: tell, facts: tell_facts, clock });
+        Self { started, receiver, facts, _watch }
     }
 
     async fn next(&mut self) -> (u128, Event) {
@@ -286,9 +293,10 @@ async fn a_reload_stops_what_is_gone_and_asks_nothing_anew_of_what_stays() {
         let _ = sender.send(event);
     });
     let clock: Clock = Arc::new(|| tidegate_core::time::Instant::from_nanos(0));
+    let ears = Ears { events: tell, facts: Arc::new(|_, _| {}), clock };
     let mut watch = Watch::default();
     let [first, second] = [pool(&["a", "b"], CHECKS), pool(&["b", "c"], CHECKS)];
-    watch.start_through(&engine, &first, &[EndpointId(0), EndpointId(1)], &tell, &clock, 7);
+    watch.start_through(&engine, &first, &[EndpointId(0), EndpointId(1)], &ears, 7);
     let mut asked = || {
         let mut ids = Vec::new();
         while let Ok(Event::Checked { endpoint, .. }) = receiver.try_recv() {
@@ -301,7 +309,7 @@ async fn a_reload_stops_what_is_gone_and_asks_nothing_anew_of_what_stays() {
     assert_eq!(asked(), [0, 1], "the first of each at once");
     watch.keep(&second).await;
     assert_eq!(watch.tasks(), 1, "a is asked no more");
-    watch.start_through(&engine, &second, &[EndpointId(1), EndpointId(2)], &tell, &clock, 8);
+    watch.start_through(&engine, &second, &[EndpointId(1), EndpointId(2)], &ears, 8);
     tokio::time::sleep(Duration::from_millis(1)).await; // paused
     assert_eq!(asked(), [2], "only the newcomer at once");
     watch.keep(&pool(&["b", "c"], POLLS)).await;
@@ -313,8 +321,7 @@ async fn tcp_checks_pass_where_somebody_listens_and_fail_where_nobody_does() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let lines = "health: { tcp: {}, interval: 10ms, jitter: 0 }";
-    let mut told =
-        Told::with(lines, &url, |watch, pool, tell, clock| watch.start(pool, &[EndpointId(0)], tell, clock, 7));
+    let mut told = Told::with(lines, &url, |watch, pool, ears| watch.start(pool, &[EndpointId(0)], ears, 7));
     assert!(told.checks(2).await.iter().all(|&(_, passed)| passed));
     drop(listener);
     while told.checks(1).await[0].1 {}
@@ -332,8 +339,7 @@ async fn real_sockets_names_and_keep_alive() {
         }
     });
     let lines = "load: { status: { interval: 10ms, timeout: 10ms } }";
-    let mut told =
-        Told::with(lines, &url, |watch, pool, tell, clock| watch.start(pool, &[EndpointId(0)], tell, clock, 7));
+    let mut told = Told::with(lines, &url, |watch, pool, ears| watch.start(pool, &[EndpointId(0)], ears, 7));
     let (mut good, mut missed) = (0, 0);
     while good < 5 {
         if told.polls(1).await[0].1 == Some(0.5) { good += 1 } else { missed += 1 }

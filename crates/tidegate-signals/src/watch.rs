@@ -1,21 +1,46 @@
 //! Starting and stopping the tasks of one pool.
 
+use crate::accelerator::AcceleratorPage;
 use crate::check::Checker;
 use crate::client::Client;
 use crate::dial::{Dial, Tcp};
-use crate::status::Poller;
+use crate::merge::Merged;
+use crate::poll::{LoadPage, Poller};
+use crate::status::StatusPage;
+use crate::work::MetricsPage;
 use std::sync::Arc;
-use tidegate_config::{EndpointTls, EndpointUrl, Health, Pool, Protocol, StatusSource};
+use tidegate_config::{Endpoint, EndpointTls, Health, Load, Polled, Pool, Protocol};
 use tidegate_core::event::Event;
 use tidegate_core::id::EndpointId;
 use tidegate_core::rng::Rng;
 use tidegate_core::time::Instant;
+use tidegate_telemetry::SignalFacts;
 use tokio::task::JoinSet;
 
 /// Where events go; called on the runtime of the tasks, so it must not block for long.
 pub type Tell = Arc<dyn Fn(Event) + Send + Sync>;
 /// The clock of the pool that is told: reports carry the time at which they were asked for.
 pub type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
+
+/// Where goes what was found on a page of the endpoint with this URL, when it differs from the last time; it must not block for long.
+pub type TellFacts = Arc<dyn Fn(&str, SignalFacts) + Send + Sync>;
+
+/// What the tasks of a pool are given.
+#[derive(Clone)]
+pub struct Told {
+    /// Where events go.
+    pub events: Tell,
+    /// Where goes what pages expose.
+    pub facts: TellFacts,
+    /// The clock of the pool.
+    pub clock: Clock,
+}
+
+impl std::fmt::Debug for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Told").finish_non_exhaustive()
+    }
+}
 
 /// The running tasks of one pool. Dropping it stops them and closes their connections.
 #[derive(Debug, Default)]
@@ -27,9 +52,9 @@ pub struct Watch {
 /// The tasks of one endpoint, and what they were started with.
 #[derive(Debug)]
 struct Watched {
-    url: EndpointUrl,
+    endpoint: Endpoint,
     health: Option<Health>,
-    load: Option<StatusSource>,
+    load: Option<Load>,
     /// How it is spoken to.
     spoken: (Protocol, EndpointTls),
     tasks: JoinSet<()>,
@@ -39,8 +64,8 @@ impl Watched {
     fn fits(&self, pool: &Pool) -> bool {
         self.health == pool.health
             && self.spoken == (pool.protocol, pool.tls.clone())
-            && self.load.as_ref() == pool.load.as_ref().map(|l| &l.status)
-            && pool.endpoints.iter().any(|e| e.url == self.url)
+            && self.load == pool.load
+            && pool.endpoints.iter().any(|e| e.url == self.endpoint.url && e.gpus == self.endpoint.gpus)
     }
 }
 
@@ -70,8 +95,8 @@ impl Watch {
     ///
     /// # Panics
     /// Outside of a tokio runtime with time and I/O.
-    pub fn start(&mut self, pool: &Pool, ids: &[EndpointId], tell: &Tell, clock: &Clock, seed: u64) {
-        self.start_through(&Arc::new(Tcp::to(pool)), pool, ids, tell, clock, seed);
+    pub fn start(&mut self, pool: &Pool, ids: &[EndpointId], told: &Told, seed: u64) {
+        self.start_through(&Arc::new(Tcp::to(pool)), pool, ids, told, seed);
     }
 
     pub(crate) fn start_through<D: Dial>(
@@ -79,30 +104,79 @@ impl Watch {
         dial: &Arc<D>,
         pool: &Pool,
         ids: &[EndpointId],
-        tell: &Tell,
-        clock: &Clock,
+        told: &Told,
         seed: u64,
     ) {
         let name: Arc<str> = pool.name.as_str().into();
         for (place, (endpoint, &id)) in pool.endpoints.iter().zip(ids).enumerate() {
-            if self.endpoints.iter().any(|e| e.url == endpoint.url) {
+            if self.endpoints.iter().any(|e| e.endpoint.url == endpoint.url) {
                 continue;
             }
             let mut tasks = JoinSet::new();
-            let client = || Client::new(Arc::clone(dial), endpoint.url.clone());
-            let rng = |source: u64| Rng::stream(seed, 2 * place as u64 + source);
+            let rng = |source: u64| Rng::stream(seed, SOURCES * place as u64 + source);
             if let Some(health) = &pool.health {
-                let (health, pool, tell) = (health.clone(), Arc::clone(&name), Arc::clone(tell));
-                tasks.spawn(Checker { pool, id, client: client(), health, tell, rng: rng(0) }.run());
+                let (health, pool, tell) = (health.clone(), Arc::clone(&name), Arc::clone(&told.events));
+                let client = Client::new(Arc::clone(dial), endpoint.url.clone());
+                tasks.spawn(Checker { pool, id, client, health, tell, rng: rng(0) }.run());
             }
             if let Some(load) = &pool.load {
-                let (source, pool) = (load.status.clone(), Arc::clone(&name));
-                let (tell, clock) = (Arc::clone(tell), Arc::clone(clock));
-                tasks.spawn(Poller { pool, id, client: client(), source, tell, clock, rng: rng(1) }.run());
+                let polls = Polls { pool: &name, dial, endpoint, told };
+                polls.start(load, id, rng, &mut tasks);
             }
-            let load = pool.load.as_ref().map(|l| l.status.clone());
-            let (url, health, spoken) = (endpoint.url.clone(), pool.health.clone(), (pool.protocol, pool.tls.clone()));
-            self.endpoints.push(Watched { url, health, load, spoken, tasks });
+            let (health, load, spoken) = (pool.health.clone(), pool.load.clone(), (pool.protocol, pool.tls.clone()));
+            self.endpoints.push(Watched { endpoint: endpoint.clone(), health, load, spoken, tasks });
+        }
+    }
+}
+
+/// Tasks an endpoint may have.
+const SOURCES: u64 = 4;
+
+/// What the polls of one endpoint share.
+struct Polls<'a, D> {
+    pool: &'a Arc<str>,
+    dial: &'a Arc<D>,
+    endpoint: &'a Endpoint,
+    told: &'a Told,
+}
+
+impl<D: Dial> Polls<'_, D> {
+    /// Starts a task for every page that `load` names.
+    fn start(&self, load: &Load, id: EndpointId, rng: impl Fn(u64) -> Rng, tasks: &mut JoinSet<()>) {
+        let leads = [
+            (load.metrics.is_some(), MetricsPage::SOURCE),
+            (load.status.is_some(), StatusPage::SOURCE),
+            (load.accelerator.is_some(), AcceleratorPage::SOURCE),
+        ];
+        let sources: Vec<&'static str> = leads.iter().filter(|(is_there, _)| *is_there).map(|(_, s)| *s).collect();
+        let merged = Arc::new(Merged::new(id, load.max_age, Arc::clone(&self.told.events), &sources));
+        if let Some(polled) = &load.status {
+            tasks.spawn(self.poller(polled, StatusPage::default(), &merged, rng(1)).run());
+        }
+        if let Some(metrics) = &load.metrics {
+            tasks.spawn(self.poller(&metrics.page, MetricsPage::new(metrics), &merged, rng(2)).run());
+        }
+        if let Some(accelerator) = &load.accelerator {
+            let page = AcceleratorPage::new(accelerator, &self.endpoint.gpus);
+            tasks.spawn(self.poller(&accelerator.page, page, &merged, rng(3)).run());
+        }
+    }
+
+    fn poller<P: LoadPage>(&self, polled: &Polled, page: P, merged: &Arc<Merged>, rng: Rng) -> Poller<D, P> {
+        let url = &self.endpoint.url;
+        let (at, path) = polled.page_of(url);
+        let dial = if polled.beside.is_some() { self.dial.beside() } else { Arc::clone(self.dial) };
+        Poller {
+            pool: Arc::clone(self.pool),
+            endpoint: url.to_string().into(),
+            client: Client::new(dial, at),
+            path,
+            polled: polled.clone(),
+            page,
+            merged: Arc::clone(merged),
+            tell_facts: Arc::clone(&self.told.facts),
+            clock: Arc::clone(&self.told.clock),
+            rng,
         }
     }
 }

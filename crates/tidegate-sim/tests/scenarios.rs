@@ -15,7 +15,7 @@ const ALL: [&str; 8] =
     ["article", "article-stale", "article-herd", "three-servers", "two-servers", "azure-conv", "azure-code", "services"];
 
 /// Scenarios that are studies, each with tests of its own.
-const STUDIES: [&str; 5] = ["tenants", "pulse", "detection", "recovery", "routing"];
+const STUDIES: [&str; 6] = ["tenants", "pulse", "detection", "recovery", "routing", "routing-overload"];
 
 /// Scenarios that compare ways to govern, each with tests of its own.
 const GOVERNED: [&str; 2] = ["promotion-day", "retry-storm"];

@@ -49,6 +49,8 @@ struct Totals {
     degraded_picks: AtomicU64,
     stream_events: AtomicU64,
     response_bytes: AtomicU64,
+    slo_requests: AtomicU64,
+    goodput: AtomicU64,
     ttft: Histogram,
     total: Histogram,
 }
@@ -61,6 +63,8 @@ impl Totals {
             degraded_picks: AtomicU64::new(0),
             stream_events: AtomicU64::new(0),
             response_bytes: AtomicU64::new(0),
+            slo_requests: AtomicU64::new(0),
+            goodput: AtomicU64::new(0),
             ttft: Histogram::new(TTFT_BOUNDS_S),
             total: Histogram::new(TOTAL_BOUNDS_S),
         }
@@ -102,6 +106,10 @@ impl PoolCounters {
             totals.stream_events.fetch_add(record.output_events, Relaxed);
         }
         totals.response_bytes.fetch_add(record.bytes_out, Relaxed);
+        if let Some(met) = record.met_goal() {
+            totals.slo_requests.fetch_add(1, Relaxed);
+            totals.goodput.fetch_add(u64::from(met), Relaxed);
+        }
         if record.ttft_s > 0.0 {
             totals.ttft.observe(record.ttft_s);
         }
@@ -157,6 +165,8 @@ pub(crate) fn render(pools: &[PoolCounters], page: &mut Exposition) {
         (family::DEGRADED_PICKS, |t| &t.degraded_picks),
         (family::STREAM_EVENTS, |t| &t.stream_events),
         (family::RESPONSE_BYTES, |t| &t.response_bytes),
+        (family::SLO_REQUESTS, |t| &t.slo_requests),
+        (family::GOODPUT, |t| &t.goodput),
     ] {
         page.family(&family);
         pools.iter().for_each(|p| page.count(&family, &[&p.name], read(&p.totals).load(Relaxed)));

@@ -73,6 +73,10 @@ families! {
         "Server-sent events relayed, counted when their stream ends.";
     RESPONSE_BYTES: Counter "tidegate_response_bytes_total", "bytes", POOL,
         "Bytes of response bodies sent downstream, counted when the request ends.";
+    SLO_REQUESTS: Counter "tidegate_slo_requests_total", "requests", POOL,
+        "Requests that had a goal (`slo`) and were not ended by their client or refused by its fault.";
+    GOODPUT: Counter "tidegate_goodput_total", "requests", POOL,
+        "Those of them whose whole answer began in time and came at its pace.";
     CHECKS: Counter "tidegate_health_checks_total", "checks", &["pool", "endpoint", "result"],
         "Active health checks that ended, passed or failed.";
     POLLS: Counter "tidegate_load_polls_total", "polls", &["pool", "endpoint", "result"],

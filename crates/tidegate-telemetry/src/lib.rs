@@ -11,6 +11,7 @@ mod log;
 mod outcomes;
 mod recent;
 mod record;
+mod signals;
 mod telemetry;
 mod tenants;
 
@@ -22,4 +23,5 @@ pub use journal::{
 pub use log::{LogError, init as init_log};
 pub use recent::{Kept, RECENT_RECORDS};
 pub use record::{Record, Sink};
+pub use signals::SignalFacts;
 pub use telemetry::Telemetry;

@@ -1,7 +1,7 @@
 //! The words that may stand in the `outcome` label: a closed list, so that no client can make series.
 
 /// Words a record's `outcome` may be counted as; the last two are for what is not listed.
-pub(crate) const OUTCOMES: [&str; 51] = [
+pub(crate) const OUTCOMES: [&str; 53] = [
     "success",
     "client_error",
     "cancelled",
@@ -33,6 +33,8 @@ pub(crate) const OUTCOMES: [&str; 51] = [
     "queue_wait_too_long",
     "queue_timeout",
     "pool_concurrency_limit_exceeded",
+    "ttft_goal_unreachable",
+    "invalid_goal",
     "global_rate_limit_exceeded",
     "tenant_rate_limit_exceeded",
     "model_rate_limit_exceeded",

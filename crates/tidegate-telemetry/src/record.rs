@@ -42,12 +42,63 @@ pub struct Record {
     pub bytes_out: u64,
     /// From the request's head to the answer's first byte; 0 if none came.
     pub ttft_s: f64,
+    /// Longest time to the first byte that was of use to who asked, seconds; 0: any.
+    pub ttft_goal_s: f64,
+    /// Longest mean time between two tokens that was of use, seconds; 0: any.
+    pub tpot_goal_s: f64,
     /// From the request's head to the end.
     pub total_s: f64,
+}
+
+impl Record {
+    /// Whether its goal was met; `None` if it had none, or if it is the client's doing how it ended.
+    pub fn met_goal(&self) -> Option<bool> {
+        let (ttft, tpot) = (self.ttft_goal_s, self.tpot_goal_s);
+        if (ttft <= 0.0 && tpot <= 0.0) || matches!(self.outcome, "client_error" | "cancelled") {
+            return None;
+        }
+        let gaps = self.output_tokens.saturating_sub(1);
+        let pace_s = if self.stream && gaps > 0 { (self.total_s - self.ttft_s) / gaps as f64 } else { 0.0 };
+        let in_time = (ttft <= 0.0 || self.ttft_s <= ttft) && (tpot <= 0.0 || pace_s <= tpot);
+        Some(self.outcome == "success" && in_time)
+    }
 }
 
 /// Where records go.
 pub trait Sink: Send + Sync {
     /// A request ended.
     fn on_record(&self, record: &Record);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_is_met_by_whole_answers_that_begin_and_go_on_in_time() {
+        let good = Record {
+            outcome: "success",
+            stream: true,
+            output_tokens: 11,
+            ttft_s: 1.0,
+            total_s: 2.0,
+            ttft_goal_s: 1.5,
+            tpot_goal_s: 0.15,
+            ..Record::default()
+        };
+        assert_eq!(good.met_goal(), Some(true));
+        for (record, met) in [
+            (Record { ttft_s: 1.6, ..good.clone() }, Some(false)),
+            (Record { total_s: 3.0, ..good.clone() }, Some(false)),
+            (Record { total_s: 3.0, stream: false, ..good.clone() }, Some(true)),
+            (Record { output_tokens: 1, total_s: 9.0, ..good.clone() }, Some(true)),
+            (Record { outcome: "truncated", ..good.clone() }, Some(false)),
+            (Record { outcome: "ttft_goal_unreachable", ttft_s: 0.0, ..good.clone() }, Some(false)),
+            (Record { outcome: "cancelled", ..good.clone() }, None),
+            (Record { ttft_goal_s: 0.0, tpot_goal_s: 0.0, ..good.clone() }, None),
+            (Record { ttft_goal_s: 0.0, ttft_s: 1.9, ..good.clone() }, Some(true)),
+        ] {
+            assert_eq!(record.met_goal(), met, "{record:?}");
+        }
+    }
 }

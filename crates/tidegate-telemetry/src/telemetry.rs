@@ -5,6 +5,7 @@ use crate::exposition::Exposition;
 use crate::families::family;
 use crate::recent::{Kept, RECENT_RECORDS, Recent};
 use crate::record::{Record, Sink};
+use crate::signals::{SignalBoard, SignalFacts};
 use crate::tenants::TenantCounters;
 use arc_swap::ArcSwap;
 use std::collections::HashMap;
@@ -21,6 +22,7 @@ use tidegate_core::event::Event;
 pub struct Telemetry {
     series: ArcSwap<Series>,
     recent: Recent,
+    signals: SignalBoard,
     reloads: [AtomicU64; RELOADS.len()],
     /// Generation of the config in force.
     generation: AtomicU64,
@@ -70,6 +72,7 @@ impl Telemetry {
         Self {
             series: ArcSwap::from_pointee(Series::new(config, None)),
             recent: Recent::new(RECENT_RECORDS),
+            signals: SignalBoard::default(),
             reloads: Default::default(),
             generation: AtomicU64::new(1),
             rejected: AtomicBool::new(false),
@@ -80,6 +83,7 @@ impl Telemetry {
     pub fn configure(&self, config: &Config) {
         let series = Series::new(config, Some(&self.series.load()));
         self.series.store(Arc::new(series));
+        self.signals.keep(config);
     }
 
     /// A config came in force, as this generation.
@@ -101,6 +105,16 @@ impl Telemetry {
         if let Some(&place) = series.places.get(pool) {
             series.pools[place].on_signal(endpoint, event);
         }
+    }
+
+    /// What a page of an endpoint exposes was found, or has changed.
+    pub fn on_facts(&self, pool: &str, endpoint: &str, facts: SignalFacts) {
+        self.signals.put(pool, endpoint, facts);
+    }
+
+    /// What the pages of an endpoint expose, in no order; empty where none was polled yet.
+    pub fn facts(&self, pool: &str, endpoint: &str) -> Vec<SignalFacts> {
+        self.signals.get(pool, endpoint)
     }
 
     /// Counts a change by the config's `rule`-th rule.
@@ -223,6 +237,17 @@ mod tests {
         has(&page, r#"tidegate_request_seconds_bucket{pool="chat",le="0.25"} 3"#);
         has(&page, r#"tidegate_request_seconds_count{pool="chat"} 5"#);
         assert_eq!(t.find("a").len(), 2);
+    }
+
+    #[test]
+    fn requests_with_a_goal_are_counted_and_those_that_met_it() {
+        let t = telemetry();
+        for ttft_s in [0.1, 0.2, 5.0] {
+            t.on_record(&Record { ttft_goal_s: 1.0, ttft_s, ..record("a") });
+        }
+        t.on_record(&record("a"));
+        has(&page(&t), r#"tidegate_slo_requests_total{pool="chat"} 3"#);
+        has(&page(&t), r#"tidegate_goodput_total{pool="chat"} 2"#);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tidegate_admin::{Action, Admin, ConfigBook, Subject};
 use tidegate_config::{Config, Shutdown};
 use tidegate_core::event::Event;
 use tidegate_proxy::{Gateway, Governor, Inherited, LateUse, PoolHandle, Saved, StartError};
-use tidegate_signals::{Tell, Watch};
+use tidegate_signals::{Tell, TellFacts, Told, Watch};
 use tidegate_telemetry::Telemetry;
 use tokio::sync::mpsc;
 
@@ -179,7 +179,8 @@ impl Control {
         for (place, (settings, pool)) in config.pools.iter().zip(&pools).enumerate() {
             let watch = self.watches.entry(settings.name.clone()).or_default();
             let seed = u64::from(std::process::id()) + place as u64;
-            watch.start(settings, pool.ids(), &tell(pool, &self.telemetry), &clock, seed);
+            let (events, facts) = (tell(pool, &self.telemetry), tell_facts(pool, &self.telemetry));
+            watch.start(settings, pool.ids(), &Told { events, facts, clock: Arc::clone(&clock) }, seed);
         }
     }
 
@@ -226,4 +227,10 @@ fn tell(pool: &Arc<PoolHandle>, telemetry: &Arc<Telemetry>) -> Tell {
             telemetry.on_signal(&pool.name, &url, &event);
         }
     })
+}
+
+/// Keeps what pages of `pool`'s endpoints were found to expose.
+fn tell_facts(pool: &Arc<PoolHandle>, telemetry: &Arc<Telemetry>) -> TellFacts {
+    let (name, telemetry) = (Arc::clone(&pool.name), Arc::clone(telemetry));
+    Arc::new(move |endpoint, facts| telemetry.on_facts(&name, endpoint, facts))
 }

@@ -71,7 +71,7 @@ impl fmt::Display for PageUrl {
 }
 
 /// Reads `http://host[:port][/path]`, or the same with https.
-fn page_url(kind: &Kind, text: &str) -> Result<PageUrl, Bad> {
+pub(crate) fn page_url(kind: &Kind, text: &str) -> Result<PageUrl, Bad> {
     let after_scheme = text.find("://").map_or(0, |at| at + 3);
     let slash = text.get(after_scheme..).and_then(|rest| rest.find('/')).map_or(text.len(), |at| after_scheme + at);
     let (base, path) = text.split_at(slash);

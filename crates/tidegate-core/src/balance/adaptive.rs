@@ -21,6 +21,7 @@ mod by_load;
 mod fit;
 mod pace;
 
+use super::draw::draw;
 use super::outstanding::Outstanding;
 use super::speed::{self, PoolSpeed, Speed};
 use super::tie::{Lowest, PerEndpoint};
@@ -94,14 +95,8 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
     ],
 };
 
-/// Endpoints up to which all are priced.
-const PRICE_ALL: usize = 64;
 /// KV use above which the barrier no longer grows: beyond that the engine preempts anyway.
 const FULL: f64 = 0.999;
-/// Endpoints drawn at random beyond that.
-const DRAWN: usize = 32;
-/// Endpoints priced beside those because they are expected to hold most of the prompt.
-const LONGEST: usize = 4;
 
 #[derive(Debug, Default)]
 struct Known {
@@ -160,13 +155,7 @@ impl Adaptive {
 
     /// Fills `drawn` with the endpoints to price.
     fn draw(&mut self, cx: &mut Cx<'_>, req: &Request<'_>, usable: &Usable<'_>) {
-        self.drawn.clear();
-        if usable.len() <= PRICE_ALL {
-            self.drawn.extend_from_slice(usable.ids());
-        } else {
-            self.drawn.extend((0..DRAWN).map(|_| usable.random(cx.rng)));
-            self.drawn.extend(longest(req.matched).filter(|&id| usable.contains(id)));
-        }
+        draw(cx, req, usable, &mut self.drawn);
         // One request at a time until the first answer, unless that leaves nobody.
         let known = &mut self.known;
         let mut free = |id: EndpointId| {
@@ -218,12 +207,6 @@ impl Adaptive {
         let soonest = self.priced.iter().map(|p| p.ttft).fold(f64::INFINITY, f64::min);
         self.priced.retain(|p| p.ttft <= goal_s.max(soonest));
     }
-}
-
-/// The endpoints that are expected to hold most of a prompt, a few.
-fn longest(matched: &[(EndpointId, f64)]) -> impl Iterator<Item = EndpointId> {
-    let most = matched.iter().map(|m| m.1).fold(0.0, f64::max);
-    matched.iter().filter(move |m| m.1 >= most).map(|m| m.0).take(LONGEST)
 }
 
 impl Picker for Adaptive {

@@ -6,9 +6,11 @@
 //!
 //! `W_i` is the work ahead in uncached prompt tokens: what the engine says is queued, what was sent since it said so, and what waits of our
 //! own ([`Outstanding`]); `u_i` what the request brings itself, `s_i` the learned seconds per token ([`super::speed`]), `k_i` the
-//! used share of KV memory, 0..1. With nothing reported it is the least outstanding work of one's own. Ties: fewest in flight, then chance.
-//! Source: notes, algorithms, 2.3 (`least_load`: work over throughput, and 0.15 s k/(1-k)). O(n).
+//! used share of KV memory, 0..1. With nothing reported it is the least outstanding work of one's own. Ties: fewest in flight, then chance. Over 64
+//! endpoints, 32 drawn at random.
+//! Source: notes, algorithms, 2.3 (`least_load`: work over throughput, and 0.15 s k/(1-k)). O(min(n, 64)).
 
+use super::draw::draw;
 use super::outstanding::Outstanding;
 use super::speed::{PoolSpeed, Speed};
 use super::tie::{Lowest, PerEndpoint};
@@ -21,6 +23,7 @@ use crate::pool::Prediction;
 use crate::pool::config::PoolConfig;
 use crate::request::Request;
 use crate::time::Instant;
+use alloc::vec::Vec;
 
 /// The description users see.
 pub static DESCRIPTOR: Descriptor = Descriptor {
@@ -61,6 +64,7 @@ pub struct LeastWork {
     work: Outstanding,
     pool: PoolSpeed,
     speeds: PerEndpoint<Speed>,
+    drawn: Vec<EndpointId>,
 }
 
 impl LeastWork {
@@ -72,6 +76,7 @@ impl LeastWork {
             work: Outstanding::new(cfg),
             pool: PoolSpeed::default(),
             speeds: PerEndpoint::default(),
+            drawn: Vec::new(),
         }
     }
 
@@ -86,7 +91,9 @@ impl LeastWork {
 impl Picker for LeastWork {
     fn pick(&mut self, cx: &mut Cx<'_>, req: &Request<'_>, usable: &Usable<'_>) -> Option<Pick> {
         let mut lowest = Lowest::new();
-        for e in usable.iter() {
+        draw(cx, req, usable, &mut self.drawn);
+        for &id in &self.drawn {
+            let e = usable.endpoints.get(id);
             let (s, ahead) = self.queue(cx.now, e.id);
             let used = self.work.memory(e.id, cx.now, e.in_flight).unwrap_or(0.0).min(FULL);
             let score = s * (ahead + req.work_at(e.id)) + self.barrier_s * used / (1.0 - used);

@@ -5,6 +5,7 @@ use crate::upstream::upload::Moved;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 use tidegate_core::id::EndpointId;
 use tidegate_core::request::Request;
 use tidegate_core::time::Instant;
@@ -22,6 +23,11 @@ pub(crate) struct Asked {
     pub(crate) hash_key: Option<u64>,
     pub(crate) affinity_key: Option<u64>,
     pub(crate) prompt_tokens: Option<u32>,
+    /// Chained hashes of the prompt's blocks of `block_tokens` tokens; empty where the pool has no use for them.
+    pub(crate) prefix: Vec<u64>,
+    pub(crate) block_tokens: u32,
+    /// Longest time to the first byte that is of use.
+    pub(crate) ttft_goal: Option<Duration>,
     pub(crate) tenant: u64,
     pub(crate) tenant_weight: f64,
     pub(crate) priority: u8,
@@ -38,11 +44,14 @@ impl Asked {
     }
 
     /// The request for a decision; a retry names what it attempted, and how long it may wait.
-    pub(crate) fn request<'a>(&self, attempted: &'a [EndpointId], deadline: Option<Instant>) -> Request<'a> {
+    pub(crate) fn request<'a>(&'a self, attempted: &'a [EndpointId], deadline: Option<Instant>) -> Request<'a> {
         Request {
             hash_key: self.hash_key,
             affinity_key: self.affinity_key,
             prompt_tokens: self.prompt_tokens,
+            prefix: &self.prefix,
+            block_tokens: self.block_tokens,
+            ttft_goal: self.ttft_goal,
             tenant: self.tenant,
             class: self.class,
             tenant_weight: self.tenant_weight,

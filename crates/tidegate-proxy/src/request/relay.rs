@@ -112,7 +112,8 @@ impl End {
         }
         self.record.output_tokens = usage.map_or(self.record.output_events, |u| u.output_tokens);
         let output_tokens = u32::try_from(self.record.output_tokens).unwrap_or(u32::MAX);
-        self.lease.settle(Outcome { verdict, output_tokens, cached_tokens: None });
+        let cached_tokens = usage.and_then(|u| u.cached_tokens).map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        self.lease.settle(Outcome { verdict, output_tokens, cached_tokens });
         self.core.shared.sink.on_record(&self.record);
         self.watch.on_answered();
     }
@@ -128,7 +129,8 @@ impl Relay {
             StreamEnd::Any => Marker::None,
         };
         let events = end.record.stream.then(|| Events::new(marker));
-        let tail = end.budget.counts_tokens().then(|| Tail::new(end.record.stream));
+        let reads_usage = end.budget.counts_tokens() || end.lease.pool().settings().prefix_cache.is_some();
+        let tail = reads_usage.then(|| Tail::new(end.record.stream));
         let tokens = end.core.tokens.borrow_mut().of(end.lease.endpoint());
         let mut relay = Self {
             first,

@@ -11,8 +11,11 @@ use crate::request::client_key;
 use crate::request::error::ProxyError;
 use crate::request::exchange::{Answer, Way, exchange};
 use crate::request::explained;
+use crate::request::goal;
 use crate::request::grpc;
 use crate::request::headers::{forwarded_for, is_event_stream, strip_hop_by_hop, wants_trailers};
+use crate::request::orca;
+use crate::request::prompt_blocks;
 use crate::request::relay::{Download, End, Relay};
 use crate::request::sniff::{self, Fields, Sniffed};
 use crate::socket::buffers::Piece;
@@ -184,19 +187,14 @@ async fn answer(
     let key =
         |source: &Option<_>| source.as_ref().and_then(|s| client_key::find(s, &head.headers, tenant.hash, &fields));
     let (hash_key, affinity_key) = (key(&pool.hash_key), key(&pool.affinity_key));
-    let expects = fields.generates().then(|| fields.max_tokens());
-    let need = Need {
-        tenant: Arc::clone(&tenant.name),
-        model: record.model.clone(),
-        route: Arc::clone(&routed.name),
-        prompt_tokens: f64::from(prompt_tokens.unwrap_or(0)),
-        output_tokens: expects
-            .map_or(0.0, |max| core.shared.governor.expected_output(&tenant.name, &record.model, max)),
-    };
+    let need = need_of(core, record, &routed.name, &fields);
+    let (prefix, block_tokens) = prompt_blocks::of(&fields, &pool);
     drop(fields);
+    let ttft_goal = goal::take(&mut head.headers, &tenant, &pool, open.record())?;
     let id = Some(open.id.clone());
     let upgrade = upgrade_of(&head, &body, &pool)?;
-    let (method, uri, headers) = upstream_head(head, &body, peer, id);
+    let (method, uri, mut headers) = upstream_head(head, &body, peer, id);
+    orca::ask(&mut headers, &pool);
     let total = pool.settings().timeouts.total;
     let asked = Asked {
         method,
@@ -208,6 +206,9 @@ async fn answer(
         hash_key,
         affinity_key,
         prompt_tokens,
+        prefix,
+        block_tokens,
+        ttft_goal,
         tenant: tenant.hash,
         tenant_weight: tenant.weight,
         priority: routed.priority.unwrap_or_else(|| governor::priority(&tenant, &pool)),
@@ -219,11 +220,22 @@ async fn answer(
         let budget = core.shared.governor.reserve(need).await?;
         Ok::<_, ProxyError>((exchange(core, &pool, &asked, way, explain).await?, budget))
     };
-    let (answer, budget) = match total {
-        Some(limit) => tokio::time::timeout(limit, going).await.map_err(|_| ProxyError::TotalTimeout)??,
-        None => going.await?,
-    };
-    Ok((answer, budget))
+    match total {
+        Some(limit) => tokio::time::timeout(limit, going).await.map_err(|_| ProxyError::TotalTimeout)?,
+        None => going.await,
+    }
+}
+
+/// What the request needs of the limits.
+fn need_of(core: &Core, record: &Record, route: &Arc<str>, fields: &Fields<'_>) -> Need {
+    let expected = |max| core.shared.governor.expected_output(&record.tenant, &record.model, max);
+    Need {
+        tenant: Arc::clone(&record.tenant),
+        model: record.model.clone(),
+        route: Arc::clone(route),
+        prompt_tokens: f64::from(record.prompt_tokens),
+        output_tokens: if fields.generates() { expected(fields.max_tokens()) } else { 0.0 },
+    }
 }
 
 /// The protocol that the client wants to go on with, if the pool can do that. HTTP/1.0 has no upgrade (RFC 9110, 7.8), and a body that is
@@ -314,6 +326,7 @@ fn relay(
     }
     let upgraded = head.headers.get(UPGRADE).filter(|_| head.status == StatusCode::SWITCHING_PROTOCOLS).cloned();
     strip_hop_by_hop(&mut head.headers);
+    orca::take(&mut head.headers, &lease, core.shared.clock.now());
     let endpoint = lease.endpoint();
     head.headers.insert(ENDPOINT.clone(), endpoint.header.clone());
     let stream = is_event_stream(&head.headers);

@@ -23,7 +23,7 @@ use tidegate_config::Limits;
 /// Deepest nesting of JSON that is taken.
 const MAX_DEPTH: usize = 128;
 /// Bytes of prompt per token, where no tokenizer is configured: the usual estimate for English text.
-const BYTES_PER_TOKEN: usize = 4;
+pub(crate) const BYTES_PER_TOKEN: usize = 4;
 
 /// A body, read as far as it is wanted.
 pub(crate) enum Sniffed {

@@ -22,6 +22,8 @@ pub(crate) struct Tail {
 pub(crate) struct Usage {
     pub(crate) prompt_tokens: u64,
     pub(crate) output_tokens: u64,
+    /// Prompt tokens that were in the engine's cache; `None` where it does not say.
+    pub(crate) cached_tokens: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -31,6 +33,14 @@ struct Told {
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,
     total_tokens: Option<u64>,
+    prompt_tokens_details: Option<Details>,
+    input_tokens_details: Option<Details>,
+    cache_read_input_tokens: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Details {
+    cached_tokens: Option<u64>,
 }
 
 impl Tail {
@@ -72,7 +82,8 @@ fn read(after: &[u8]) -> Option<Usage> {
     let prompt_tokens = told.prompt_tokens.or(told.input_tokens).unwrap_or(0);
     let output = told.completion_tokens.or(told.output_tokens);
     let output_tokens = output.or_else(|| told.total_tokens.map(|t| t.saturating_sub(prompt_tokens))).unwrap_or(0);
-    Some(Usage { prompt_tokens, output_tokens })
+    let details = told.prompt_tokens_details.or(told.input_tokens_details).and_then(|d| d.cached_tokens);
+    Some(Usage { prompt_tokens, output_tokens, cached_tokens: details.or(told.cache_read_input_tokens) })
 }
 
 #[cfg(test)]
@@ -86,7 +97,7 @@ mod tests {
     #[test]
     fn usage_is_read_at_whatever_byte_it_is_split() {
         // gateways.md 41: a final usage event split over two packets was lost.
-        let wanted = Some(Usage { prompt_tokens: 12, output_tokens: 7 });
+        let wanted = Some(Usage { prompt_tokens: 12, output_tokens: 7, cached_tokens: None });
         for at in 0..STREAM.len() {
             let mut tail = Tail::new(true);
             tail.on_bytes(&STREAM.as_bytes()[..at]);
@@ -105,7 +116,7 @@ mod tests {
             tail.on_bytes(&[b'x'; 100]);
         }
         tail.on_bytes(STREAM.as_bytes());
-        assert_eq!(tail.usage(), Some(Usage { prompt_tokens: 12, output_tokens: 7 }));
+        assert_eq!(tail.usage(), Some(Usage { prompt_tokens: 12, output_tokens: 7, cached_tokens: None }));
         assert!(tail.bytes.len() <= 2 * OF_STREAM);
         tail.on_bytes(&[b'x'; 100_000]);
         assert_eq!(tail.usage(), None);
@@ -115,6 +126,21 @@ mod tests {
     fn embeddings_say_what_they_used_too() {
         let mut tail = Tail::new(true);
         tail.on_bytes(br#"{"data":[],"usage":{"prompt_tokens":9,"total_tokens":9}}"#);
-        assert_eq!(tail.usage(), Some(Usage { prompt_tokens: 9, output_tokens: 0 }));
+        assert_eq!(tail.usage(), Some(Usage { prompt_tokens: 9, output_tokens: 0, cached_tokens: None }));
+    }
+
+    #[test]
+    fn what_was_in_the_cache_is_read_as_each_api_tells_it() {
+        for (usage, cached) in [
+            (r#"{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":4,"audio_tokens":0}}"#, Some(4)),
+            (r#"{"prompt_tokens":9,"prompt_tokens_details":null}"#, None),
+            (r#"{"input_tokens":9,"input_tokens_details":{"cached_tokens":0}}"#, Some(0)),
+            (r#"{"input_tokens":9,"cache_creation_input_tokens":3,"cache_read_input_tokens":6}"#, Some(6)),
+            (r#"{"prompt_tokens":9}"#, None),
+        ] {
+            let mut tail = Tail::new(false);
+            tail.on_bytes(format!("{{\"usage\":{usage}}}").as_bytes());
+            assert_eq!(tail.usage().unwrap().cached_tokens, cached, "{usage}");
+        }
     }
 }

@@ -57,6 +57,11 @@ impl PoolHandle {
         &self.settings
     }
 
+    /// Whether its engines are asked to tell their load with each answer.
+    pub(crate) fn tells_load(&self) -> bool {
+        self.settings.load.as_ref().is_some_and(|l| l.orca)
+    }
+
     /// Ids of the endpoints, in the order of the config.
     pub fn ids(&self) -> &[EndpointId] {
         &self.ids

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use tidegate_config::{CertificateField, Glob, Identify, KeyDigest, Tenants, Unknown};
+use tidegate_config::{CertificateField, Glob, Goals, Identify, KeyDigest, Tenants, Unknown};
 use tidegate_core::hash::hash_bytes;
 use tidegate_tls::Names;
 
@@ -30,6 +30,8 @@ pub(crate) struct Tenant {
     pub(crate) hash: u64,
     pub(crate) weight: f64,
     pub(crate) priority: Option<Arc<str>>,
+    /// What its answers should take.
+    pub(crate) slo: Goals,
     models: Vec<Glob>,
     pools: Vec<Glob>,
 }
@@ -37,7 +39,7 @@ pub(crate) struct Tenant {
 impl Tenant {
     fn unlisted(name: &str) -> Self {
         let (name, hash) = (name.into(), hash_bytes(name.as_bytes()).max(1));
-        Self { name, hash, weight: 1.0, priority: None, models: Vec::new(), pools: Vec::new() }
+        Self { name, hash, weight: 1.0, priority: None, slo: Goals::default(), models: Vec::new(), pools: Vec::new() }
     }
 
     /// Whoever it is, where nobody is told apart.
@@ -98,6 +100,7 @@ impl Directory {
             let tenant = Arc::new(Tenant {
                 weight: t.weight,
                 priority: t.priority.as_deref().map(Arc::from),
+                slo: t.slo,
                 models: t.models.clone(),
                 pools: t.pools.clone(),
                 ..Tenant::unlisted(&t.name)
@@ -253,6 +256,7 @@ mod tests {
             keys: vec![digest("secret")],
             weight: 3.0,
             priority: None,
+            slo: Goals::default(),
             models: vec![Glob::new("llama-*".to_owned())],
             pools: Vec::new(),
         }

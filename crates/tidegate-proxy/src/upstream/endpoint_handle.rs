@@ -1,6 +1,7 @@
 //! Where one endpoint is. A handle is made when the endpoint joins its pool and lives as long as anybody uses it, so a request keeps the
 //! endpoint it was given, whatever a reload makes of its place.
 
+use crate::request::orca::Seldom;
 use crate::upstream::wire::{Secure, Spoken, Wire};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub struct EndpointHandle {
     /// What each core knows it as; no other endpoint of the process ever has it.
     pub(crate) number: u64,
     retired: AtomicBool,
+    /// How often loads that its answers tell are passed on.
+    pub(crate) tells: Seldom,
 }
 
 impl EndpointHandle {
@@ -54,6 +57,7 @@ impl EndpointHandle {
             tokens: AtomicU64::new(0),
             number: NUMBERED.fetch_add(1, Relaxed),
             retired: AtomicBool::new(false),
+            tells: Seldom::default(),
         }
     }
 

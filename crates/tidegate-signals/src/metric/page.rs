@@ -7,20 +7,20 @@ use std::borrow::Cow;
 
 /// One sample of a page.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Sample<'p> {
+pub(crate) struct Sample<'p> {
     labels: Vec<(&'p str, Cow<'p, str>)>,
-    pub(super) value: f64,
+    pub(crate) value: f64,
 }
 
 impl Sample<'_> {
     /// The value of the label called `name`.
-    pub(super) fn label(&self, name: &str) -> Option<&str> {
+    pub(crate) fn label(&self, name: &str) -> Option<&str> {
         self.labels.iter().find(|(n, _)| *n == name).map(|(_, value)| &**value)
     }
 }
 
 /// The samples called `name`, in the page's order.
-pub(super) fn samples<'p>(page: &'p str, name: &str) -> impl Iterator<Item = Sample<'p>> {
+pub(crate) fn samples<'p>(page: &'p str, name: &str) -> impl Iterator<Item = Sample<'p>> {
     page.lines().filter_map(move |line| {
         let rest = line.trim_start().strip_prefix(name)?;
         // Another metric whose name begins alike.

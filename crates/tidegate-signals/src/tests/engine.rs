@@ -36,7 +36,7 @@ impl Reply {
     }
 }
 
-type Script = Box<dyn Fn(usize) -> Reply + Send + Sync>;
+type Script = Box<dyn Fn(usize, &str) -> Reply + Send + Sync>;
 
 /// The engine: the k-th request gets the script's k-th reply.
 pub(crate) struct Engine {
@@ -52,8 +52,17 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(script: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Arc<Self> {
+        Self::scripted(Box::new(move |n, _| script(n)))
+    }
+
+    /// An engine that answers by the path of the request.
+    pub(crate) fn by_path(script: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Arc<Self> {
+        Self::scripted(Box::new(move |_, path| script(path)))
+    }
+
+    fn scripted(script: Script) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
-            script: Box::new(script),
+            script,
             me: Weak::clone(me),
             heads: Mutex::default(),
             connections: AtomicUsize::new(0),
@@ -111,7 +120,9 @@ impl Engine {
             let reply = {
                 let mut heads = self.heads.lock().unwrap();
                 heads.push(String::from_utf8(std::mem::take(&mut head)).unwrap());
-                (self.script)(heads.len() - 1)
+                let n = heads.len() - 1;
+                let path = heads[n].split(' ').nth(1).unwrap_or_default();
+                (self.script)(n, path)
             };
             let now = self.outstanding.fetch_add(1, SeqCst) + 1;
             self.most_outstanding.fetch_max(now, SeqCst);
@@ -155,6 +166,10 @@ impl Engine {
 
 impl Dial for Engine {
     type Io = DuplexStream;
+
+    fn beside(self: &Arc<Self>) -> Arc<Self> {
+        Arc::clone(self)
+    }
 
     async fn dial(&self, _: &EndpointUrl) -> io::Result<DuplexStream> {
         let (near, far) = tokio::io::duplex(64 << 10);
