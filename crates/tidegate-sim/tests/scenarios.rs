@@ -11,8 +11,16 @@ use tidegate_sim::batch::{Seeds, run};
 use tidegate_sim::report::{Report, report, report_json};
 use tidegate_sim::scenario::{Cell, Row, Scenario, Unread};
 
-const ALL: [&str; 8] =
-    ["article", "article-stale", "article-herd", "three-servers", "two-servers", "azure-conv", "azure-code", "services"];
+const ALL: [&str; 8] = [
+    "article",
+    "article-stale",
+    "article-herd",
+    "three-servers",
+    "two-servers",
+    "azure-conv",
+    "azure-code",
+    "services",
+];
 
 /// Scenarios that are studies, each with tests of its own.
 const STUDIES: [&str; 6] = ["tenants", "pulse", "detection", "recovery", "routing", "routing-overload"];
