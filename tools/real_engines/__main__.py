@@ -91,20 +91,24 @@ def leave(gateway, engine):
 
 
 def kill(gateway, engines):
-    """A process is killed under load. Only streams that had begun there may fail."""
-    victim = engines[-1]
-    first = threading.Event()
+    """A process is killed while a stream is under way at it. Only streams that had begun there may fail."""
+    begins = [len(engine.lines) for engine in engines]
+    killed = []
     def ask(k):
-        answer = stream(gateway.url, prompt(30), 24)
-        first.set()
-        return answer
+        return stream(gateway.url, prompt(30), 24)
     def killer():
-        first.wait()
-        victim.kill()
-    executioner = threading.Thread(target=killer)
+        while not killed:
+            for engine, begin in zip(engines, begins):
+                # The engine's log names a request when its answer begins.
+                if not killed and engine.wait_for("POST /v1/completions", 0.02, begin):
+                    engine.kill()
+                    killed.append(engine)
+    executioner = threading.Thread(target=killer, daemon=True)
     executioner.start()
     waves = [answer for _ in range(3) for answer in at_once(9, ask)]
-    executioner.join()
+    executioner.join(10)
+    check("the killed engine had a stream", killed)
+    victim = killed[0]
     whole = sum(a.ok and a.finish == "length" for a in waves)
     begun = [a for a in waves if not a.ok and a.tokens > 0]
     lost = [a for a in waves if not a.ok and a.tokens == 0]

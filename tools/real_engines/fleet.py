@@ -101,6 +101,8 @@ def start_gateway(binary, engines, embedders):
     """All engines in `chat`, the first alone in `one`, the embedders in `embeddings`."""
     listed = lambda some: ", ".join(f"{{ url: '{e.url}' }}" for e in some)
     health = "health: { http: { path: /v1/models }, interval: 1s, timeout: 900ms }"
+    # A fifth of the traffic, the default, is no budget for a pool of few long requests: a killed engine holds half of them.
+    retry = "retry: { budget: 100% }"
     config = (
         "listeners: [{ address: '127.0.0.1:0' }]\n"
         "admin: { address: '127.0.0.1:0' }\n"
@@ -109,7 +111,7 @@ def start_gateway(binary, engines, embedders):
         "  - { match: { headers: { x-pool: one } }, pool: one }\n"
         "  - { match: { path: / }, pool: chat }\n"
         "pools:\n"
-        f"  chat: {{ policy: adaptive, {health}, endpoints: [{listed(engines)}] }}\n"
+        f"  chat: {{ policy: adaptive, {health}, {retry}, endpoints: [{listed(engines)}] }}\n"
         f"  one: {{ endpoints: [{listed(engines[:1])}] }}\n"
         f"  embeddings: {{ policy: adaptive, endpoints: [{listed(embedders)}] }}\n"
     )
