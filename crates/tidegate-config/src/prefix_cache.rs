@@ -45,9 +45,9 @@ impl Section for PrefixCache {
             Key {
                 name: "block",
                 kind: Kind::Integer { min: 16, max: 4096, word: None },
-                absent: Absent::Default("64"),
+                absent: Absent::Default("256"),
                 summary: "Tokens of a block, at four bytes each; prompts are compared block by block, 512 of them at most.",
-                example: "64",
+                example: "256",
             },
         ],
     };

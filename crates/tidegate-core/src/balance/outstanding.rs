@@ -295,7 +295,9 @@ impl Known {
                 self.frozen |= self.own_since.is_some_and(|at| at < report.sampled_at);
             }
         } else {
-            let below = total(&report.work).is_some_and(|t| t < own);
+            // One that tells only what waits knows of few by its nature.
+            let is_whole = report.work.running.is_some();
+            let below = is_whole && total(&report.work).is_some_and(|t| t < own);
             self.below_own = if below { self.below_own + 1 } else { 0 };
             self.frozen = self.below_own >= BELOW_OWN;
         }
