@@ -158,7 +158,7 @@ const KEYS: &[Key] = &[
         kind: Kind::TableOr(PrefixCache::TABLE, "off"),
         absent: Absent::Means("nothing is remembered of prompts"),
         summary: "What is remembered of prompts sent, for engines that keep the beginnings they computed.",
-        example: "{ tokens: 430_000, memory: 64MiB, block: 64 }",
+        example: "{ tokens: 430_000, memory: 64MiB, block: 256 }",
     },
     Key {
         name: "warm_up",

@@ -202,7 +202,7 @@ fn goals_and_caches_say_what_is_wrong_with_them() {
     check(
         &in_pool("    prefix_cache: { tokens: 10, blocks: 64 }"),
         "5:29 out_of_range pools.p.prefix_cache.tokens | 10 | for example: `tokens: 430_000`
-         5:33 unknown_key pools.p.prefix_cache.blocks | an unknown key, `blocks` | did you mean `block`? For example: `block: 64`",
+         5:33 unknown_key pools.p.prefix_cache.blocks | an unknown key, `blocks` | did you mean `block`? For example: `block: 256`",
     );
     check(&in_pool("    prefix_cache: off\n    replicas: auto\n    slo: { ttft: 2s, refuse_late: true }"), "");
 }
