@@ -295,6 +295,8 @@ impl Section for Pool {
         };
         let breaker = breaker::read_either(r);
         let tls = endpoint_tls::of_pool(r, &endpoints);
+        let slo: Option<Slo> = r.table("slo");
+        warn_of_idle_keys(r, policy.as_ref(), slo.as_ref());
         Self {
             name: String::new(),
             // The stand-in for a policy that could not be read; a config with it is never returned.
@@ -311,7 +313,7 @@ impl Section for Pool {
             warm_up,
             breaker,
             affinity: r.table("affinity"),
-            slo: r.table("slo"),
+            slo,
             queue: match r.switch("queue") {
                 Switch::On(queue) => Some(queue),
                 Switch::Off | Switch::Absent => None,
@@ -330,6 +332,28 @@ impl Section for Pool {
             tls,
             replicas: r.integer_or_none("replicas").map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
         }
+    }
+}
+
+/// Says which settings do nothing under the policy that is chosen.
+fn warn_of_idle_keys(r: &mut Reader<'_, '_>, policy: Option<&Policy>, slo: Option<&Slo>) {
+    let Some(name) = policy.map(|p| p.params.descriptor().name) else { return };
+    if r.is_set("prefix_cache") && !["adaptive", "least_work", "prefix_affinity"].contains(&name) {
+        let found = format!("prefix_cache under {name}, which does not go by it");
+        r.warning(
+            "prefix_cache",
+            found,
+            "adaptive, least_work or prefix_affinity",
+            "choose one of them, or leave it out".to_owned(),
+        );
+    }
+    if name == "prefix_affinity" && !r.is_set("prefix_cache") {
+        let found = "prefix_affinity without prefix_cache: nothing is remembered of prompts".to_owned();
+        r.warning("policy", found, "prefix_cache beside it", "for example: `prefix_cache: {}`".to_owned());
+    }
+    if slo.is_some_and(|s| s.refuse_late) && !["adaptive", "least_work"].contains(&name) {
+        let found = format!("refuse_late under {name}, which predicts no time to the first token");
+        r.warning("slo", found, "adaptive or least_work", "choose one of them, or leave refuse_late out".to_owned());
     }
 }
 

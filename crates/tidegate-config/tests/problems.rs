@@ -515,3 +515,14 @@ fn a_key_in_clear_where_its_digest_belongs_is_not_shown() {
         }
     }
 }
+
+#[test]
+fn settings_that_do_nothing_under_a_policy_are_said() {
+    let warned = |more: &str| common::summary(&in_pool(more));
+    assert!(warned("    policy: round_robin\n    prefix_cache: {}\n").contains("prefix_cache under round_robin"));
+    assert!(warned("    policy: prefix_affinity\n").contains("without prefix_cache"));
+    assert!(
+        warned("    policy: random\n    slo: { ttft: 1s, refuse_late: true }\n").contains("refuse_late under random")
+    );
+    assert_eq!(warned("    policy: adaptive\n    prefix_cache: {}\n    slo: { ttft: 1s, refuse_late: true }\n"), "");
+}

@@ -5,7 +5,7 @@
 use std::num::NonZeroUsize;
 
 use serde_json::Value;
-use tidegate_sim::batch::Seeds;
+use tidegate_sim::batch::{Seeds, run};
 use tidegate_sim::scenario::{Scenario, Unread};
 
 const STUDY: &str = "
@@ -55,5 +55,23 @@ fn pages_that_lie_cost_little() {
             let (ours, plain) = (all(&rows, policy), all(&rows, "least_connections"));
             assert!(ours <= plain * 1.05, "{more}: {policy} {ours} against {plain}");
         }
+    }
+}
+
+/// Sixty long prompts on engines that nobody has an answer of, after a short one that was answered at once.
+#[test]
+fn one_short_answer_does_not_make_its_engine_the_favourite_of_a_cold_burst() {
+    let mut text = String::from("t_ms,input_tokens,output_tokens\n0,50,20\n1,3000,20\n1,3000,20\n1,3000,20\n");
+    (16..76).for_each(|t| text.push_str(&format!("{t},1500,100\n")));
+    let scenario = "fleet: [{ name: a, count: 4, llm: { preset: a100-8b } }]
+workload: { stream: true, trace: { file: burst.csv } }
+policies: [{ policy: least_connections }, { policy: adaptive }, { policy: least_work }]
+";
+    let (scenario, _) = Scenario::parse(scenario, "burst", &|_| None).unwrap();
+    let (cells, rows) = (scenario.cells(&|_: &str| Ok(text.clone())).unwrap(), scenario.rows());
+    let runs = run(&cells, &rows, Seeds { first: 1, count: 4 }, NonZeroUsize::MIN, |_, _| {});
+    let ttft = |row: usize| runs[0][row].ttft.mean_s().unwrap();
+    for row in [1, 2] {
+        assert!(ttft(row) < 1.1 * ttft(0), "{}: {} against {}", rows[row].label, ttft(row), ttft(0));
     }
 }

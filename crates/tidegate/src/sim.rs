@@ -99,6 +99,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if args.report.is_some() || !args.policy.is_empty() {
             return refuse(&Refused(format!("tidegate sim: {name} is a study: it has no --policy and no --report")));
         }
+        let is_grid = study.breaker().is_some() || study.routing().is_some();
+        if is_grid && !args.variant.is_empty() {
+            return refuse(&Refused(format!("tidegate sim: {name} is a study without variants")));
+        }
         if let Some(study) = study.breaker() {
             let seeds = seeds(args, &scenario);
             return grids::run(args, &name, seeds, &|threads, tick| Ok(study.run(seeds, threads, tick)));

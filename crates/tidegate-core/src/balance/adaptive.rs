@@ -10,7 +10,8 @@
 //! `u` is the work the request brings in prompt tokens (1 if opaque), `W_i` the work ahead of it, `s_i` learned seconds per unit of work
 //! ([`speed`]), `tau_i` learned seconds between tokens ([`pace`]), `k_i` the used share of KV memory where engines tell it. Costs within `tie` of the lowest are equal:
 //! fewest in flight, then chance. All endpoints are priced, as own credit (the work sent and not yet begun) prevents the herd; over 64,
-//! 32 drawn at random. A new or returned endpoint gets one request at a time until its first answer: a dead engine looks idle.
+//! 32 drawn at random. An endpoint that joins a pool in
+//! use, or returns, gets one request at a time until its first answer: a dead engine looks idle.
 //!
 //! Where the pool reports loads in 0..1 and they explain response times better than the learned speeds do ([`fit`]), the price is the
 //! learned response time at the forecast load instead ([`by_load`]).
@@ -298,7 +299,8 @@ impl Picker for Adaptive {
             by_load.on_event(id, event, endpoints);
         }
         match event {
-            EndpointEvent::Added { .. } => *self.known.at(id) = Known { unproven: true, ..Known::default() },
+            // In a pool that begins, nobody has answered: a bound on all but the first to answer would send a burst to that one.
+            EndpointEvent::Added { cold } => *self.known.at(id) = Known { unproven: *cold, ..Known::default() },
             EndpointEvent::Removed => *self.known.at(id) = Known::default(),
             EndpointEvent::Returned => self.known.at(id).unproven = true,
             EndpointEvent::FirstByte(d, ttft_s) => {

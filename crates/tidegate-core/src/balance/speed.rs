@@ -17,6 +17,8 @@ const CENSOR_AFTER_S: f64 = 0.5;
 pub(super) struct PoolSpeed {
     xx: Option<f64>,
     xy: f64,
+    /// Answers so far, as far as they matter: the first are a plain mean, else one short prompt would speak for all engines.
+    answers: u32,
     pace: Option<(f64, f64)>,
 }
 
@@ -29,7 +31,7 @@ impl PoolSpeed {
 
     /// One with these numbers.
     pub(super) fn of([xx, xy, tau, tau0]: [f64; 4]) -> Self {
-        Self { xx: (xx > 0.0).then_some(xx), xy, pace: (tau > 0.0).then_some((tau, tau0)) }
+        Self { xx: (xx > 0.0).then_some(xx), xy, answers: u32::MAX, pace: (tau > 0.0).then_some((tau, tau0)) }
     }
 
     /// Whether anybody has answered yet.
@@ -38,13 +40,11 @@ impl PoolSpeed {
     }
 
     pub(super) fn on_answer(&mut self, x: f64, y: f64) {
-        match &mut self.xx {
-            None => (self.xx, self.xy) = (Some(x * x), x * y),
-            Some(xx) => {
-                *xx += POOL_WEIGHT * (x * x - *xx);
-                self.xy += POOL_WEIGHT * (x * y - self.xy);
-            }
-        }
+        self.answers = self.answers.saturating_add(1);
+        let weight = POOL_WEIGHT.max(1.0 / f64::from(self.answers));
+        let xx = self.xx.get_or_insert(x * x);
+        *xx += weight * (x * x - *xx);
+        self.xy += weight * (x * y - self.xy);
     }
 
     pub(super) fn on_pace(&mut self, tau: f64, tau0: f64) {

@@ -34,6 +34,9 @@ pub struct WorkReport {
     pub kv_usage: Option<f64>,
 }
 
+/// Requests that no engine holds: a count above is a page gone wrong, and would keep its endpoint from ever being used.
+const MOST_REQUESTS: f64 = 100_000.0;
+
 impl WorkReport {
     fn counts(&self) -> [Option<f64>; 5] {
         [self.running, self.waiting, self.queued_tokens, self.generated_total, self.prompt_total]
@@ -45,9 +48,11 @@ impl WorkReport {
         fell(self.generated_total, before.generated_total) || fell(self.prompt_total, before.prompt_total)
     }
 
-    /// Whether every number present is one that can be: counts finite and not negative, memory in 0..1.
+    /// Whether every number present is one that can be: counts finite and not negative, at most 100,000 requests, memory in 0..1.
     pub fn is_possible(&self) -> bool {
+        let requests = [self.running, self.waiting];
         self.counts().iter().all(|c| c.is_none_or(|v| v >= 0.0 && v.is_finite()))
+            && requests.iter().all(|c| c.is_none_or(|v| v <= MOST_REQUESTS))
             && self.kv_usage.is_none_or(|v| (0.0..=1.0).contains(&v))
     }
 

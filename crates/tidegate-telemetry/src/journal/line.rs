@@ -195,9 +195,9 @@ impl<'a> Input<'a> {
             Event::LoadReported { endpoint, report } => Self::Load {
                 endpoint: endpoint.0,
                 at: report.sampled_at.as_nanos(),
-                load: report.load,
-                response_time_s: report.response_time_s,
-                utilisation: report.utilisation,
+                load: kept(report.load),
+                response_time_s: kept(report.response_time_s),
+                utilisation: report.utilisation.map(kept),
                 work: (!report.work.is_empty()).then(|| numbers(&report.work)),
             },
             Event::LoadMissed(endpoint) => Self::LoadMissed(endpoint.0),
@@ -286,7 +286,12 @@ impl Ended {
 
 fn numbers(work: &WorkReport) -> [Option<f64>; 6] {
     let WorkReport { running, waiting, queued_tokens, generated_total, prompt_total, kv_usage } = *work;
-    [running, waiting, queued_tokens, generated_total, prompt_total, kv_usage]
+    [running, waiting, queued_tokens, generated_total, prompt_total, kv_usage].map(kept)
+}
+
+/// What JSON has no number for is impossible all the same: as it was told, not as if nothing had been.
+fn kept(number: Option<f64>) -> Option<f64> {
+    number.map(|n| if n.is_finite() { n } else { -1.0 })
 }
 
 fn work_report(numbers: [Option<f64>; 6]) -> WorkReport {

@@ -7,6 +7,7 @@ use tidegate_core::breaker;
 use tidegate_core::descriptor::{Descriptor, ParamKind, Params, Value};
 use tidegate_core::limit::gradient::GradientConfig;
 use tidegate_core::pool::config::{AffinityConfig, LoadConfig, Panic, PoolConfig, RetryConfig, WarmUpStep};
+use tidegate_core::prefix::PrefixConfig;
 use tidegate_core::queue::{ClassConfig, QueueConfig};
 
 /// Settings, seed and origin of a pool.
@@ -42,6 +43,13 @@ pub struct Settings {
     adaptive: Option<Adaptive>,
     #[serde(default)]
     queue: Option<Line>,
+    #[serde(default)]
+    learn_replicas: bool,
+    /// Tokens of an endpoint, bytes of the index.
+    #[serde(default)]
+    prefix: Option<(u64, usize)>,
+    #[serde(default)]
+    refuse_late: bool,
 }
 
 /// A limit that follows response times: initial, least, most, probe limit, tolerance, window.
@@ -136,6 +144,9 @@ impl Settings {
             max_in_flight: cfg.max_in_flight,
             adaptive: cfg.adaptive.map(Adaptive::of),
             queue: cfg.queue.as_ref().map(Line::of),
+            learn_replicas: cfg.learn_replicas,
+            prefix: cfg.prefix.map(|p| (p.tokens, p.memory)),
+            refuse_late: cfg.refuse_late,
         }
     }
 
@@ -158,7 +169,11 @@ impl Settings {
             max_in_flight: self.max_in_flight,
             adaptive: self.adaptive.map(Adaptive::core),
             queue: self.queue.as_ref().map(Line::core),
-            ..PoolConfig::new(self.policy.params("policy", registry::find)?)
+            learn_replicas: self.learn_replicas,
+            prefix: self.prefix.map(|(tokens, memory)| PrefixConfig { tokens, memory }),
+            refuse_late: self.refuse_late,
+            // Every field by name: what a journal leaves out is decided otherwise when it is taken again.
+            policy: self.policy.params("policy", registry::find)?,
         })
     }
 }
@@ -201,6 +216,8 @@ mod tests {
         cfg.affinity = Some(AffinityConfig::default());
         cfg.load = Some(LoadConfig { max_age: Duration::from_millis(1500), per_request: Some(0.1) });
         cfg.warm_up = Some(WarmUpStep::defaults());
+        cfg.prefix = Some(PrefixConfig { tokens: 7, memory: 9 });
+        (cfg.refuse_late, cfg.learn_replicas) = (true, false);
         cfg.adaptive = Some(GradientConfig::default());
         cfg.queue = Some(QueueConfig { max_waiting: 7, ..QueueConfig::default() });
         cfg.breaker = Params::defaults(&breaker::classic::DESCRIPTOR);
@@ -209,6 +226,7 @@ mod tests {
         let text = serde_json::to_string(&settings).unwrap();
         let read: Settings = serde_json::from_str(&text).unwrap();
         assert_eq!(read, settings);
+        assert_eq!(read.core().unwrap(), cfg);
         assert_eq!(Settings::of("chat", &read.core().unwrap(), true, u64::MAX), settings);
     }
 }
