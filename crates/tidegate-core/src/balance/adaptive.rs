@@ -96,9 +96,6 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
     ],
 };
 
-/// KV use above which the barrier no longer grows: beyond that the engine preempts anyway.
-const FULL: f64 = 0.999;
-
 #[derive(Debug, Default)]
 struct Known {
     /// No answer has begun since it joined or returned.
@@ -191,8 +188,7 @@ impl Adaptive {
             let pace = self.known.at(id).pace.at(now, self.memory_s, present).or(self.pool.pace());
             let words = pace.map_or(0.0, |(tau, tau0)| tau + (tau - tau0).max(0.0));
             let ttft = s * (ahead + u);
-            let used = self.work.memory(id, now, in_flight).unwrap_or(0.0).min(FULL);
-            let memory = self.barrier_s * used / (1.0 - used);
+            let memory = self.work.barrier_s(id, now, in_flight, self.barrier_s);
             // Half of what its prefill adds is felt by those who queue behind.
             let others = self.externality * s * u / 2.0;
             let cost = ttft + others + self.first_words * words + memory;

@@ -53,9 +53,6 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
     ],
 };
 
-/// KV use above which the barrier no longer grows: beyond that the engine preempts anyway.
-const FULL: f64 = 0.999;
-
 /// The picker.
 #[derive(Debug)]
 pub struct LeastWork {
@@ -95,8 +92,8 @@ impl Picker for LeastWork {
         for &id in &self.drawn {
             let e = usable.endpoints.get(id);
             let (s, ahead) = self.queue(cx.now, e.id);
-            let used = self.work.memory(e.id, cx.now, e.in_flight).unwrap_or(0.0).min(FULL);
-            let score = s * (ahead + req.work_at(e.id)) + self.barrier_s * used / (1.0 - used);
+            let barrier_s = self.work.barrier_s(e.id, cx.now, e.in_flight, self.barrier_s);
+            let score = s * (ahead + req.work_at(e.id)) + barrier_s;
             lowest.offer(cx, e.id, score, f64::from(e.in_flight));
         }
         lowest.take().map(|id| Pick::of(id, if req.matched_at(id) > 0.0 { "cached" } else { "" }))

@@ -22,6 +22,8 @@ use crate::pool::config::PoolConfig;
 use crate::time::{Duration, Instant};
 use alloc::collections::VecDeque;
 
+/// KV use above which the barrier no longer grows: beyond that the engine preempts anyway.
+const FULL: f64 = 0.999;
 /// Changes remembered since the newest sample.
 const LOGGED: usize = 256;
 /// Weight of the newest request in the mean work of one.
@@ -110,30 +112,15 @@ impl Outstanding {
         }
     }
 
-    /// Replicas that share the pool, as told or learned.
-    pub fn replicas(&self) -> f64 {
-        self.replicas
-    }
-
     /// Mean work of a request, prompt tokens; 1 before the first.
-    pub fn mean_work(&self) -> f64 {
+    fn mean_work(&self) -> f64 {
         self.mean.unwrap_or(1.0)
-    }
-
-    /// The report of `id` that counts at `now`.
-    pub fn report(&self, id: EndpointId, now: Instant) -> Option<&WorkReport> {
-        self.seen(id, now).map(|s| &s.work)
     }
 
     fn seen(&self, id: EndpointId, now: Instant) -> Option<&Seen> {
         let known = self.known.get(id)?;
         let fresh = |s: &&Seen| now.since(s.sampled_at) < self.max_age;
         known.seen.as_ref().filter(fresh).filter(|_| !known.frozen)
-    }
-
-    /// Whether the newest report of `id` stands still while tokens of its engine arrive.
-    pub fn is_frozen(&self, id: EndpointId) -> bool {
-        self.known.get(id).is_some_and(|k| k.frozen)
     }
 
     /// Uncached prompt tokens ahead of a newcomer at `id`, of all replicas. `seconds_per_token` says how fast the others' drain; 0: they
@@ -158,8 +145,14 @@ impl Outstanding {
         n + others.max(0.0)
     }
 
+    /// Seconds that the KV memory of `id` is to count as: `half_s` where half of it is used, without bound as it fills.
+    pub(super) fn barrier_s(&self, id: EndpointId, now: Instant, in_flight: u32, half_s: f64) -> f64 {
+        let used = self.memory(id, now, in_flight).unwrap_or(0.0).min(FULL);
+        half_s * used / (1.0 - used)
+    }
+
     /// Used share of the KV memory of `id`, 0..1, as told, grown or shrunk with the requests that came and went since; `None` if untold.
-    pub fn memory(&self, id: EndpointId, now: Instant, in_flight: u32) -> Option<f64> {
+    fn memory(&self, id: EndpointId, now: Instant, in_flight: u32) -> Option<f64> {
         let seen = self.seen(id, now)?;
         let told = total(&seen.work).filter(|&n| n >= 1.0);
         let grown = told.map_or(1.0, |n| self.present(id, now, in_flight) / n);
