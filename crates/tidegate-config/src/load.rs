@@ -3,7 +3,7 @@
 mod accelerator;
 mod engine;
 mod metrics;
-mod polled;
+pub(crate) mod polled;
 mod status;
 
 pub use accelerator::AcceleratorSource;

@@ -8,6 +8,7 @@ use crate::endpoint_tls::{self, EndpointTls, Protocol};
 use crate::health::Health;
 use crate::key::{Absent, Key, Kind, Table};
 use crate::load::Load;
+use crate::models::Models;
 use crate::policy::{self, Policy};
 use crate::prefix_cache::PrefixCache;
 use crate::problem::ProblemKind;
@@ -20,6 +21,7 @@ use crate::stream_end::{STREAM_ENDS, StreamEnd};
 use crate::template;
 use crate::timeouts::{Connections, Retry, Timeouts};
 use crate::walk::{Complaint, Mark};
+use std::time::Duration;
 use tidegate_core::balance::registry::default_policy;
 use tidegate_core::descriptor::Params;
 use tidegate_core::pool::config::{EndpointConfig, PoolConfig};
@@ -44,6 +46,10 @@ pub struct Pool {
     pub health: Option<Health>,
     /// The source of reported loads; `None` has none.
     pub load: Option<Load>,
+    /// The page that tells which models an endpoint serves; `None`: nobody asks.
+    pub models: Option<Models>,
+    /// Time an endpoint takes to load a LoRA adapter that it does not hold.
+    pub adapter_load: Duration,
     /// What is remembered of prompts sent; `None`: nothing.
     pub prefix_cache: Option<PrefixCache>,
     /// Warm-up of new endpoints.
@@ -100,6 +106,7 @@ impl Pool {
         core.replicas = f64::from(self.replicas.unwrap_or(1));
         core.learn_replicas = self.replicas.is_none();
         core.refuse_late = self.slo.is_some_and(|s| s.refuse_late);
+        core.adapter_load = self.adapter_load;
         core.prefix = self.prefix_cache.as_ref().map(PrefixCache::core);
         core
     }
@@ -180,6 +187,20 @@ const KEYS: &[Key] = &[
         absent: Absent::Means("breaker decides"),
         summary: "The classic breaker in the words of Envoy and Istio, in place of `breaker`.",
         example: "{ consecutive_5xx: 5, base_ejection_time: 30s }",
+    },
+    Key {
+        name: "models",
+        kind: Kind::Table(Models::TABLE),
+        absent: Absent::Means("no endpoint is asked"),
+        summary: "Asks every endpoint which models it serves.",
+        example: "{ path: /v1/models, interval: 10s }",
+    },
+    Key {
+        name: "adapter_load",
+        kind: Kind::Duration { min: 0.0, max: 600.0, word: None },
+        absent: Absent::Default("200ms"),
+        summary: "Time an endpoint takes to load a LoRA adapter that it does not hold; adaptive and least_work price it, so that requests for an adapter go where it is until the queue there costs more.",
+        example: "500ms",
     },
     Key {
         name: "affinity",
@@ -306,6 +327,8 @@ impl Section for Pool {
             endpoints,
             health: r.table("health"),
             load,
+            models: r.table("models"),
+            adapter_load: r.duration("adapter_load"),
             prefix_cache: match r.switch("prefix_cache") {
                 Switch::On(cache) => Some(cache),
                 Switch::Off | Switch::Absent => None,

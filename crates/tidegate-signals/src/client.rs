@@ -106,6 +106,17 @@ impl<D: Dial> Client<D> {
         Ok(whole.to_bytes())
     }
 
+    /// The page at `path`, at most `limit_bytes` long.
+    ///
+    /// # Errors
+    /// If there is none, or what answers is no success.
+    pub(crate) async fn page(&mut self, path: &str, limit_bytes: usize) -> Result<Bytes, Miss> {
+        let response = self.head(path).await?;
+        let status = response.status();
+        let body = self.body(response.into_body(), limit_bytes).await?;
+        if status.is_success() { Ok(body) } else { Err(Miss::Status(status.as_u16())) }
+    }
+
     /// Closes the connection, if one is open.
     pub(crate) fn close(&mut self) {
         self.kept = None;

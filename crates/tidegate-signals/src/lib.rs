@@ -14,6 +14,7 @@ mod engines;
 mod merge;
 mod metric;
 mod miss;
+mod models;
 mod pace;
 mod poll;
 mod status;
@@ -23,4 +24,4 @@ mod watch;
 mod work;
 
 pub use metric::{Follow, Reading, Seen, TellSeen, Unread, follow};
-pub use watch::{Clock, Tell, TellFacts, Told, Watch};
+pub use watch::{Clock, Tell, TellFacts, TellServes, Told, Watch};

@@ -12,6 +12,7 @@ pub(crate) enum Miss {
     TooLarge(usize),
     NotJson(serde_json::Error),
     NoNumber,
+    NoModel,
     NoSeries(&'static str),
     Refused(String),
 }
@@ -27,6 +28,7 @@ impl fmt::Display for Miss {
             Self::NotJson(error) => write!(f, "the answer is not the JSON object expected: {error}"),
             Self::Refused(why) => write!(f, "the server says: {why}"),
             Self::NoSeries(hint) => write!(f, "the page has no series that is known: {hint}"),
+            Self::NoModel => f.write_str("the list of models is empty"),
             Self::NoNumber => f.write_str("the answer has none of response_time, current_load, cpu, gpu, memory"),
         }
     }

@@ -54,7 +54,11 @@ impl Told {
         let facts: Arc<Mutex<Vec<SignalFacts>>> = Arc::default();
         let kept = Arc::clone(&facts);
         let tell_facts: TellFacts = Arc::new(move |_, facts| kept.lock().unwrap().push(facts));
-        start(&mut _watch, &pool_at(url, lines), &Ears { events: tell, facts: tell_facts, clock });
+        start(
+            &mut _watch,
+            &pool_at(url, lines),
+            &Ears { events: tell, facts: tell_facts, serves: Arc::new(|_, _| {}), clock },
+        );
         Self { started, receiver, facts, _watch }
     }
 

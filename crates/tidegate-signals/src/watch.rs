@@ -5,13 +5,15 @@ use crate::check::Checker;
 use crate::client::Client;
 use crate::dial::{Dial, Tcp};
 use crate::merge::Merged;
+use crate::models::{ModelsPoller, Serving};
 use crate::poll::{LoadPage, Poller};
 use crate::status::StatusPage;
 use crate::work::MetricsPage;
 use std::sync::Arc;
-use tidegate_config::{Endpoint, EndpointTls, Health, Load, Polled, Pool, Protocol};
+use tidegate_config::{Endpoint, EndpointTls, Health, Load, Models, Polled, Pool, Protocol};
 use tidegate_core::event::Event;
 use tidegate_core::id::EndpointId;
+use tidegate_core::placement::Serves;
 use tidegate_core::rng::Rng;
 use tidegate_core::time::Instant;
 use tidegate_telemetry::SignalFacts;
@@ -25,6 +27,9 @@ pub type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
 /// Where goes what was found on a page of the endpoint with this URL, when it differs from the last time; it must not block for long.
 pub type TellFacts = Arc<dyn Fn(&str, SignalFacts) + Send + Sync>;
 
+/// Where goes what an endpoint says that it serves, when it differs from the last time; it must not block for long.
+pub type TellServes = Arc<dyn Fn(EndpointId, &Serves) + Send + Sync>;
+
 /// What the tasks of a pool are given.
 #[derive(Clone)]
 pub struct Told {
@@ -32,6 +37,8 @@ pub struct Told {
     pub events: Tell,
     /// Where goes what pages expose.
     pub facts: TellFacts,
+    /// Where goes what endpoints serve.
+    pub serves: TellServes,
     /// The clock of the pool.
     pub clock: Clock,
 }
@@ -55,6 +62,7 @@ struct Watched {
     endpoint: Endpoint,
     health: Option<Health>,
     load: Option<Load>,
+    models: Option<Models>,
     /// How it is spoken to.
     spoken: (Protocol, EndpointTls),
     tasks: JoinSet<()>,
@@ -65,6 +73,7 @@ impl Watched {
         self.health == pool.health
             && self.spoken == (pool.protocol, pool.tls.clone())
             && self.load == pool.load
+            && self.models == pool.models
             && pool.endpoints.iter().any(|e| e.url == self.endpoint.url && e.gpus == self.endpoint.gpus)
     }
 }
@@ -119,18 +128,28 @@ impl Watch {
                 let client = Client::new(Arc::clone(dial), endpoint.url.clone());
                 tasks.spawn(Checker { pool, id, client, health, tell, rng: rng(0) }.run());
             }
+            let serving = Arc::new(Serving::new(id, Arc::clone(&told.serves)));
+            let polls = Polls { pool: &name, dial, endpoint, told, serving: &serving };
             if let Some(load) = &pool.load {
-                let polls = Polls { pool: &name, dial, endpoint, told };
                 polls.start(load, id, rng, &mut tasks);
             }
-            let (health, load, spoken) = (pool.health.clone(), pool.load.clone(), (pool.protocol, pool.tls.clone()));
-            self.endpoints.push(Watched { endpoint: endpoint.clone(), health, load, spoken, tasks });
+            if let Some(Models(polled)) = &pool.models {
+                tasks.spawn(polls.models(polled, rng(4)).run());
+            }
+            self.endpoints.push(Watched {
+                endpoint: endpoint.clone(),
+                health: pool.health.clone(),
+                load: pool.load.clone(),
+                models: pool.models.clone(),
+                spoken: (pool.protocol, pool.tls.clone()),
+                tasks,
+            });
         }
     }
 }
 
 /// Tasks an endpoint may have.
-const SOURCES: u64 = 4;
+const SOURCES: u64 = 5;
 
 /// What the polls of one endpoint share.
 struct Polls<'a, D> {
@@ -138,6 +157,7 @@ struct Polls<'a, D> {
     dial: &'a Arc<D>,
     endpoint: &'a Endpoint,
     told: &'a Told,
+    serving: &'a Arc<Serving>,
 }
 
 impl<D: Dial> Polls<'_, D> {
@@ -154,11 +174,26 @@ impl<D: Dial> Polls<'_, D> {
             tasks.spawn(self.poller(polled, StatusPage::default(), &merged, rng(1)).run());
         }
         if let Some(metrics) = &load.metrics {
-            tasks.spawn(self.poller(&metrics.page, MetricsPage::new(metrics), &merged, rng(2)).run());
+            tasks.spawn(
+                self.poller(&metrics.page, MetricsPage::new(metrics, Arc::clone(self.serving)), &merged, rng(2)).run(),
+            );
         }
         if let Some(accelerator) = &load.accelerator {
             let page = AcceleratorPage::new(accelerator, &self.endpoint.gpus);
             tasks.spawn(self.poller(&accelerator.page, page, &merged, rng(3)).run());
+        }
+    }
+
+    fn models(&self, polled: &Polled, rng: Rng) -> ModelsPoller<D> {
+        ModelsPoller {
+            pool: Arc::clone(self.pool),
+            endpoint: self.endpoint.url.to_string().into(),
+            client: Client::new(Arc::clone(self.dial), self.endpoint.url.clone()),
+            polled: polled.clone(),
+            serving: Arc::clone(self.serving),
+            tell_facts: Arc::clone(&self.told.facts),
+            clock: Arc::clone(&self.told.clock),
+            rng,
         }
     }
 

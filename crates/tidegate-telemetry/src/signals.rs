@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
-use tidegate_config::{Config, Load};
+use tidegate_config::{Config, Load, Pool};
 
 /// What was found on one page of an endpoint at the last poll.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -16,6 +16,9 @@ pub struct SignalFacts {
     pub present: Vec<&'static str>,
     /// Signals that it could have and lacks: they count as not known, never as zero.
     pub missing: Vec<&'static str>,
+    /// Models and adapters it says it serves.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
     /// Why the endpoint gets nothing new by this page, if so.
     pub gate: Option<String>,
     /// Why the last poll told nothing, if so.
@@ -48,17 +51,19 @@ impl SignalBoard {
         let mut all = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|(name, url), facts| {
             let Some(pool) = config.pools.iter().find(|p| p.name == *name) else { return false };
-            facts.retain(|f| pool.load.as_ref().is_some_and(|l| has(l, f.source)));
+            facts.retain(|f| has(pool, f.source));
             pool.endpoints.iter().any(|e| e.url.to_string() == *url)
         });
     }
 }
 
-fn has(load: &Load, source: &str) -> bool {
+fn has(pool: &Pool, source: &str) -> bool {
+    let load = |has: fn(&Load) -> bool| pool.load.as_ref().is_some_and(has);
     match source {
-        "status" => load.status.is_some(),
-        "metrics" => load.metrics.is_some(),
-        "accelerator" => load.accelerator.is_some(),
+        "status" => load(|l| l.status.is_some()),
+        "metrics" => load(|l| l.metrics.is_some()),
+        "accelerator" => load(|l| l.accelerator.is_some()),
+        "models" => pool.models.is_some(),
         _ => false,
     }
 }

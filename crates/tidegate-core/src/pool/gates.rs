@@ -6,6 +6,7 @@ use crate::endpoint::Gate;
 use crate::id::EndpointId;
 use crate::journal::Entry;
 use crate::queue::FairQueue;
+use crate::request::Request;
 use crate::time::{Duration, Instant};
 use core::cmp::Reverse;
 
@@ -184,10 +185,17 @@ impl Pool {
     }
 
     /// The refusal that names what would have to change.
-    pub(super) fn refuse(&self, now: Instant) -> Decision {
-        let count = |g: Gate| self.gates[g as usize];
+    pub(super) fn refuse(&self, now: Instant, req: &Request<'_>) -> Decision {
+        let needs = self.needs(req);
+        let fits = |id| needs.is_none_or(|n| n.are_met(id));
+        let count = |g: Gate| match needs {
+            None => self.gates[g as usize],
+            Some(_) => self.endpoints.hot.iter().filter(|e| e.gate == g && fits(e.id)).count() as u32,
+        };
         let why = if self.fails_closed() {
             Shed::NoHealthyEndpoint
+        } else if needs.is_some_and(|n| n.is_unknown_model()) {
+            Shed::ModelNotServed
         } else if count(Gate::Usable) > 0 {
             Shed::Exhausted
         } else if count(Gate::Full) > 0 {

@@ -40,7 +40,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use tidegate_config::Protocol;
 use tidegate_core::explain::Explain;
+use tidegate_core::hash::hash_bytes;
 use tidegate_core::outcome::Verdict;
+use tidegate_core::placement::NO_MODEL;
 use tidegate_core::time::Instant;
 use tidegate_telemetry::Record;
 
@@ -187,10 +189,12 @@ async fn answer(
     let key =
         |source: &Option<_>| source.as_ref().and_then(|s| client_key::find(s, &head.headers, tenant.hash, &fields));
     let (hash_key, affinity_key) = (key(&pool.hash_key), key(&pool.affinity_key));
+    let model = if record.model.is_empty() { NO_MODEL } else { hash_bytes(record.model.as_bytes()) };
+    let max_output = fields.max_tokens().unwrap_or(0);
     let need = need_of(core, record, &routed.name, &fields);
     let (prefix, block_tokens) = prompt_blocks::of(&fields, &pool);
     drop(fields);
-    let ttft_goal = goal::take(&mut head.headers, &tenant, &pool, open.record())?;
+    let goals = goal::take(&mut head.headers, &tenant, &pool, open.record())?;
     let id = Some(open.id.clone());
     let upgrade = upgrade_of(&head, &body, &pool)?;
     let (method, uri, mut headers) = upstream_head(head, &body, peer, id);
@@ -205,10 +209,12 @@ async fn answer(
         upgrade,
         hash_key,
         affinity_key,
+        model,
+        max_output,
         prompt_tokens,
         prefix,
         block_tokens,
-        ttft_goal,
+        goals,
         tenant: tenant.hash,
         tenant_weight: tenant.weight,
         priority: routed.priority.unwrap_or_else(|| governor::priority(&tenant, &pool)),
