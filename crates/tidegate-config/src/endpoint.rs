@@ -237,7 +237,7 @@ impl Section for Endpoint {
             Switch::Off | Switch::Absent => None,
         };
         let gpus = r.texts("gpus", |_, text| Ok(text.to_owned()));
-        let models = r.is_set("models").then(|| r.texts("models", |_, text| Ok(text.to_owned())));
+        let models = Some(r.texts("models", |_, text| Ok(text.to_owned()))).filter(|m: &Vec<String>| !m.is_empty());
         let adapters = r.texts("adapters", |_, text| Ok(text.to_owned()));
         let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let max_adapters = r.integer_or_none("max_adapters").map(small);

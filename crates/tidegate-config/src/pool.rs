@@ -370,6 +370,10 @@ fn warn_of_idle_keys(r: &mut Reader<'_, '_>, policy: Option<&Policy>, slo: Optio
             "choose one of them, or leave it out".to_owned(),
         );
     }
+    if r.is_set("adapter_load") && !["adaptive", "least_work"].contains(&name) {
+        let found = format!("adapter_load under {name}, which does not go by it");
+        r.warning("adapter_load", found, "adaptive or least_work", "choose one of them, or leave it out".to_owned());
+    }
     if name == "prefix_affinity" && !r.is_set("prefix_cache") {
         let found = "prefix_affinity without prefix_cache: nothing is remembered of prompts".to_owned();
         r.warning("policy", found, "prefix_cache beside it", "for example: `prefix_cache: {}`".to_owned());

@@ -175,7 +175,8 @@ impl<D: Dial> Polls<'_, D> {
         }
         if let Some(metrics) = &load.metrics {
             tasks.spawn(
-                self.poller(&metrics.page, MetricsPage::new(metrics, Arc::clone(self.serving)), &merged, rng(2)).run(),
+                self.poller(&metrics.page, MetricsPage::new(metrics, Some(Arc::clone(self.serving))), &merged, rng(2))
+                    .run(),
             );
         }
         if let Some(accelerator) = &load.accelerator {

@@ -25,9 +25,9 @@ pub(crate) struct MetricsPage {
 }
 
 impl MetricsPage {
-    pub(crate) fn new(source: &MetricsSource, serving: Arc<Serving>) -> Self {
+    pub(crate) fn new(source: &MetricsSource, serving: Option<Arc<Serving>>) -> Self {
         let load = source.load.clone().map(|expression| Reading::new(expression, WINDOW));
-        Self { engine: source.engine, load, serving: Some(serving), facts: PageFacts::default() }
+        Self { engine: source.engine, load, serving, facts: PageFacts::default() }
     }
 }
 
