@@ -1,14 +1,14 @@
 //! `adaptive`: the request goes where it costs itself and everybody else the least time.
 //!
 //! ```text
-//! cost_i = start_i + s_i (W_i + u)                    own wait and own prefill                            [s]
+//! cost_i = start_i + seat_i + s_i (W_i + u)           own wait and own prefill                            [s]
 //!        + externality s_i u / 2                 the same prefill as those behind it feel it              [s]
 //!        + first_words (tau_i + max(0, tau_i - tau0_i))  own first words, and what one more stream adds   [s]
 //!        + barrier k_i / (1 - k_i)               KV memory that fills up                                  [s]
 //! ```
 //!
 //! `u` is the work the request brings in prompt tokens (1 if opaque), `W_i` the work ahead of it, `s_i` learned seconds per unit of work
-//! ([`speed`]), `start_i` the seconds until an adapter is loaded there ([`crate::placement`]), `tau_i` learned seconds between tokens ([`pace`]), `k_i` the used share of KV memory where engines tell it. Costs within `tie` of the lowest are equal:
+//! ([`speed`]), `start_i` the seconds until an adapter is loaded there ([`crate::placement`]), `seat_i` those until one of its places is free ([`seats`]), `tau_i` learned seconds between tokens ([`pace`]), `k_i` the used share of KV memory where engines tell it. Costs within `tie` of the lowest are equal:
 //! fewest in flight, then chance. All endpoints are priced, as own credit (the work sent and not yet begun) prevents the herd; over 64,
 //! 32 drawn at random. An endpoint that joins a pool in
 //! use, or returns, gets one request at a time until its first answer: a dead engine looks idle.
@@ -24,6 +24,7 @@ mod pace;
 
 use super::draw::draw;
 use super::outstanding::Outstanding;
+use super::seats::Seats;
 use super::speed::{self, PoolSpeed, Speed};
 use super::tie::{Lowest, PerEndpoint};
 use super::{Cx, Pick, Picker, Usable, fastest_recovery};
@@ -53,7 +54,7 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
             name: "first_words",
             summary: "output tokens whose pace counts in the price",
             unit: "tokens",
-            kind: ParamKind::Float { min: 0.0, max: 16.0 },
+            kind: ParamKind::Float { min: 0.0, max: 64.0 },
             default: Value::Float(4.0),
             example: "4",
         },
@@ -102,6 +103,7 @@ struct Known {
     unproven: bool,
     speed: Speed,
     pace: Pace,
+    seats: Seats,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -189,7 +191,8 @@ impl Adaptive {
             let u = req.work_at(id);
             let pace = self.known.at(id).pace.at(now, self.memory_s, present).or(self.pool.pace());
             let words = pace.map_or(0.0, |(tau, tau0)| tau + (tau - tau0).max(0.0));
-            let ttft = req.start_s(id) + s * (ahead + u);
+            let seat = self.known.at(id).seats.wait_s(present);
+            let ttft = req.start_s(id) + seat + s * (ahead + u);
             let tpot = pace.map_or(0.0, |(tau, _)| tau);
             let memory = self.work.barrier_s(id, now, in_flight, self.barrier_s);
             // Half of what its prefill adds is felt by those who queue behind.
@@ -325,6 +328,12 @@ impl Picker for Adaptive {
                     speed.on_answer(now, self.memory_s, x, *ttft_s);
                 }
             }
+            EndpointEvent::Ended(d, _, took_s) => {
+                if let Some(at) = d.first_byte_at {
+                    self.known.at(id).seats.on_end(took_s - at.secs_since(d.at));
+                }
+            }
+            EndpointEvent::Reported(report) => self.known.at(id).seats.on_report(&report.work),
             EndpointEvent::Progress { tokens, stream_s, elapsed } => {
                 let n = self.work.present(id, now, endpoints.get(id).in_flight);
                 let pace = &mut self.known.at(id).pace;
