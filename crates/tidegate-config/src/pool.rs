@@ -16,6 +16,7 @@ use crate::queue::Queue;
 use crate::rate_limits::RateLimit;
 use crate::reader::{Reader, Section, Switch};
 use crate::recovery::{Steps, WarmUp};
+use crate::scalar;
 use crate::slo::Slo;
 use crate::stream_end::{STREAM_ENDS, StreamEnd};
 use crate::template;
@@ -52,6 +53,8 @@ pub struct Pool {
     pub adapter_load: Duration,
     /// What is remembered of prompts sent; `None`: nothing.
     pub prefix_cache: Option<PrefixCache>,
+    /// Header of answers that says whether they came from the endpoint's cache, in lower case; `None`: none does.
+    pub cache_header: Option<String>,
     /// Warm-up of new endpoints.
     pub warm_up: WarmUp,
     /// The breaker of every endpoint.
@@ -187,6 +190,13 @@ const KEYS: &[Key] = &[
         absent: Absent::Means("breaker decides"),
         summary: "The classic breaker in the words of Envoy and Istio, in place of `breaker`.",
         example: "{ consecutive_5xx: 5, base_ejection_time: 30s }",
+    },
+    Key {
+        name: "cache_header",
+        kind: Kind::Name,
+        absent: Absent::Means("cache hits of whole answers are not counted"),
+        summary: "Header of answers whose value begins with hit or miss: whether the answer came from the endpoint's cache, as vector indexes and caches before engines say it. Counted in `tidegate_cache_answers_total`.",
+        example: "x-cache",
     },
     Key {
         name: "models",
@@ -333,6 +343,7 @@ impl Section for Pool {
                 Switch::On(cache) => Some(cache),
                 Switch::Off | Switch::Absent => None,
             },
+            cache_header: r.value("cache_header", |_, text| scalar::header_name(text)),
             warm_up,
             breaker,
             affinity: r.table("affinity"),

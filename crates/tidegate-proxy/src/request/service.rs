@@ -314,6 +314,13 @@ fn fields_of<'b>(headers: &HeaderMap, body: &'b Sniffed, openai: bool) -> Result
     if openai { Fields::parse(bytes) } else { Ok(Fields::parse(bytes).unwrap_or_default()) }
 }
 
+/// Whether the header `name` says that the answer came from a cache.
+fn cache_hit(headers: &HeaderMap, name: &str) -> Option<bool> {
+    let value = headers.get(name)?.as_bytes().trim_ascii_start();
+    let begins = |word: &[u8]| value.get(..word.len()).is_some_and(|v| v.eq_ignore_ascii_case(word));
+    if begins(b"hit") { Some(true) } else { begins(b"miss").then_some(false) }
+}
+
 /// Turns an endpoint's answer into ours and hands its body to the relay.
 fn relay(
     core: &Rc<Core>,
@@ -340,6 +347,7 @@ fn relay(
     record.endpoint = Arc::clone(&endpoint.url);
     record.status = head.status.as_u16();
     record.stream = stream;
+    record.cache_hit = lease.pool().settings().cache_header.as_deref().and_then(|name| cache_hit(&head.headers, name));
     record.ttft_s = core.shared.clock.now().secs_since(open.arrived);
     if verdict == Verdict::Success {
         budget.on_begun(core.shared.clock.now().since(open.arrived));
