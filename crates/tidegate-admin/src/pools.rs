@@ -11,6 +11,7 @@ use tidegate_core::endpoint::Gate;
 use tidegate_core::id::EndpointId;
 use tidegate_core::load::WorkReport;
 use tidegate_core::pool::Pool;
+use tidegate_core::prefix::{Hearing, PrefixCounts, PrefixIndex, Resident};
 use tidegate_core::queue::FairQueue;
 use tidegate_core::time::Instant;
 use tidegate_proxy::PoolHandle;
@@ -51,6 +52,9 @@ pub(crate) struct PoolView {
     pub(crate) degraded: usize,
     pub(crate) panic: bool,
     pub(crate) affinity_keys: usize,
+    /// What is remembered of prompts; absent in pools that remember none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) prefix_cache: Option<PrefixView>,
     #[serde(skip)]
     pub(crate) gates: [u32; Gate::ALL.len()],
     #[serde(skip)]
@@ -59,6 +63,16 @@ pub(crate) struct PoolView {
     /// Endpoints that a reload took out and that still have requests.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     leaving: Vec<LeavingView>,
+}
+
+/// The index of prompts, and what came of it since the start.
+#[derive(Debug, Serialize)]
+pub(crate) struct PrefixView {
+    pub(crate) blocks: usize,
+    pub(crate) bytes: usize,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) matched_tokens: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -91,6 +105,9 @@ pub(crate) struct EndpointView {
     report_age_s: Option<f64>,
     /// What the endpoint says of its own requests; `null` in pools whose endpoints say nothing.
     work: Option<WorkView>,
+    /// What is known of its prefix cache; absent in pools that remember no prompts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cache: Option<CacheView>,
     /// What its pages were found to expose.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     signals: Vec<SignalFacts>,
@@ -118,6 +135,38 @@ impl WorkView {
     fn read(work: &WorkReport) -> Option<Self> {
         let WorkReport { running, waiting, queued_tokens, kv_usage, .. } = *work;
         (!work.is_empty()).then_some(Self { running, waiting, queued_tokens, kv_usage })
+    }
+}
+
+/// What is known of an endpoint's prefix cache.
+#[derive(Debug, Serialize)]
+pub(crate) struct CacheView {
+    /// Blocks of prompts that are expected to be there.
+    blocks: u32,
+    /// How far that is believed, 0..1, by what answers tell.
+    trust: f64,
+    /// `counted`, `uncounted`, `silent` or `missing`; `null` where nobody listens.
+    events: Option<&'static str>,
+    /// Tokens it holds by its own events; `null` where some were missed.
+    pub(crate) resident_tokens: Option<u64>,
+    /// How often events were missed.
+    pub(crate) gaps: u64,
+    #[serde(skip)]
+    pub(crate) hearing: Option<Hearing>,
+}
+
+impl CacheView {
+    fn read(prefixes: &PrefixIndex, id: EndpointId) -> Self {
+        let resident = prefixes.resident(id);
+        let hearing = resident.and_then(Resident::hearing);
+        Self {
+            blocks: prefixes.blocks(id),
+            trust: prefixes.trust(id),
+            events: hearing.map(Hearing::as_str),
+            resident_tokens: resident.and_then(Resident::tokens),
+            gaps: resident.map_or(0, Resident::gaps),
+            hearing,
+        }
     }
 }
 
@@ -180,6 +229,7 @@ impl EndpointView {
             degraded: endpoints.loads[index].degraded_at(now).filter(|_| has_load).map(|why| why.as_str()),
             report_age_s: last.map(|report| now.secs_since(report.sampled_at)),
             work: last.and_then(|report| WorkView::read(&report.work)),
+            cache: pool.prefixes().map(|prefixes| CacheView::read(prefixes, id)),
             signals: Vec::new(),
             response_time_s: stats.response_times.mean(),
             ttft_s: stats.first_bytes.mean(),
@@ -220,6 +270,10 @@ impl PoolView {
                 degraded: endpoints.iter().filter(|e| e.degraded.is_some()).count(),
                 panic: pool.is_panicking(),
                 affinity_keys: pool.affinity_keys(),
+                prefix_cache: pool.prefixes().map(|prefixes| {
+                    let PrefixCounts { hits, misses, matched_tokens } = prefixes.counts();
+                    PrefixView { blocks: prefixes.len(), bytes: prefixes.bytes(), hits, misses, matched_tokens }
+                }),
                 gates: Gate::ALL.map(|gate| pool.count(gate)),
                 has_load,
                 endpoints,
@@ -245,7 +299,7 @@ pub(crate) fn snapshot(shared: &Shared) -> Snapshot {
             view.actions.insert(name, on);
         }
     }
-    for pool in pools.iter_mut().filter(|p| p.has_load) {
+    for pool in pools.iter_mut().filter(|p| p.has_load || p.prefix_cache.is_some()) {
         for endpoint in &mut pool.endpoints {
             endpoint.signals = shared.telemetry.facts(&pool.name, &endpoint.url);
         }

@@ -14,6 +14,11 @@ use tidegate_config::{Config, Secret};
 use tidegate_core::event::Event;
 use tidegate_core::id::EndpointId;
 use tidegate_core::load::{LoadReport, WorkReport};
+use tidegate_core::outcome::{Outcome, Verdict};
+use tidegate_core::pool::{Decision, Pool};
+use tidegate_core::prefix::{CacheBatch, CacheTold};
+use tidegate_core::request::Request;
+use tidegate_core::time::Instant;
 use tidegate_proxy::{Gateway, PoolHandle};
 use tidegate_telemetry::{Record, SignalFacts, Sink, Telemetry, family};
 
@@ -29,6 +34,10 @@ pools:
   embed:
     policy: round_robin
     endpoints: [{ url: http://127.0.0.1:8003 }]
+  prompts:
+    policy: adaptive
+    endpoints: [{ url: http://127.0.0.1:8004 }, { url: http://127.0.0.1:8005 }]
+    prefix_cache: { events: {} }
 ";
 
 /// A gateway, its telemetry, and an admin server in front.
@@ -188,8 +197,10 @@ async fn ready_needs_bound_listeners_and_somebody_who_may_serve() {
     assert_eq!((reply.status, reply.json()["ready"].as_bool()), (503, Some(false)));
     server.is_ready.store(true, SeqCst);
     let drain = json!({ "draining": true });
-    server.post("/api/pools/embed/endpoints/0/drain", &drain).await;
-    assert_eq!(server.get("/readyz").await.status, 200, "one pool of two still serves");
+    for path in ["embed/endpoints/0", "prompts/endpoints/0", "prompts/endpoints/1"] {
+        server.post(&format!("/api/pools/{path}/drain"), &drain).await;
+    }
+    assert_eq!(server.get("/readyz").await.status, 200, "one pool of three still serves");
     server.post("/api/pools/chat/endpoints/0/drain", &drain).await;
     server.post("/api/pools/chat/endpoints/1/weight", &json!({ "weight": 0 })).await;
     let reply = server.get("/readyz").await;
@@ -317,6 +328,35 @@ async fn bodies_are_bounded() {
     assert_eq!(server.pools()[0].with(|p, _| p.endpoints().hot[0].gate.as_str()), "usable");
 }
 
+/// Sends a prompt of two blocks, and then one that goes on from it, to whoever has it. Its place, which told that it holds 640 tokens.
+fn send_a_prompt_twice(pool: &mut Pool, now: Instant) -> u32 {
+    let mut at = EndpointId(0);
+    for prompt in [&[1, 2][..], &[1, 2, 3]] {
+        let request = Request { prefix: prompt, block_tokens: 256, prompt_tokens: Some(800), ..Request::default() };
+        let Decision::Send { ticket, .. } = pool.admit(now, &request, None) else { panic!("there is room") };
+        at = ticket.endpoint();
+        pool.settle(now, ticket, Outcome::new(Verdict::Success));
+    }
+    let batch = CacheBatch { sequence: 0, batches: 1, cleared: false, stored_tokens: 640, removed_tokens: 0 };
+    pool.on_event(now, Event::CacheTold { endpoint: at, rank: 0, told: CacheTold::Batch(batch) });
+    at.0
+}
+
+#[tokio::test]
+async fn what_is_known_of_caches_is_told() {
+    let server = Server::start(None, Vec::new()).await;
+    let told = server.pools()[2].with(send_a_prompt_twice);
+    let reply = server.get("/api/pools").await.json();
+    let (chat, prompts) = (&reply["pools"][0], &reply["pools"][2]);
+    assert_eq!((chat.get("prefix_cache"), chat["endpoints"][0].get("cache")), (None, None));
+    let expected = json!({ "blocks": 3, "bytes": prompts["prefix_cache"]["bytes"], "hits": 1, "misses": 1, "matched_tokens": 512.0 });
+    assert_eq!(prompts["prefix_cache"], expected);
+    let cache = |place: u32| &prompts["endpoints"][place as usize]["cache"];
+    let heard = json!({ "blocks": 3, "trust": 1.0, "events": "counted", "resident_tokens": 640, "gaps": 0 });
+    let unheard = json!({ "blocks": 0, "trust": 1.0, "events": null, "resident_tokens": null, "gaps": 0 });
+    assert_eq!((cache(told), cache(1 - told)), (&heard, &unheard));
+}
+
 #[tokio::test]
 async fn every_metric_rendered_is_documented_and_the_gauges_are_there() {
     let server = Server::start(None, Vec::new()).await;
@@ -326,6 +366,7 @@ async fn every_metric_rendered_is_documented_and_the_gauges_are_there() {
         let endpoint = tidegate_core::id::EndpointId(0);
         p.on_event(now, tidegate_core::event::Event::LoadReported { endpoint, report });
     });
+    let told = server.pools()[2].with(send_a_prompt_twice);
     let reply = server.get("/metrics").await;
     assert_eq!(reply.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
     let docs = include_str!("../../../docs/metrics.md");
@@ -345,9 +386,21 @@ async fn every_metric_rendered_is_documented_and_the_gauges_are_there() {
         r#"tidegate_endpoint_load{pool="chat",endpoint="http://127.0.0.1:8001"} 0.25"#,
         r#"tidegate_endpoint_gate{pool="embed",endpoint="http://127.0.0.1:8003",gate="usable"} 1"#,
         r#"tidegate_endpoint_weight{pool="chat",endpoint="http://127.0.0.1:8002"} 2"#,
+        r#"tidegate_prefix_blocks{pool="prompts"} 3"#,
+        r#"tidegate_prefix_lookups_total{pool="prompts",result="hit"} 1"#,
+        r#"tidegate_prefix_lookups_total{pool="prompts",result="miss"} 1"#,
+        r#"tidegate_prefix_matched_tokens_total{pool="prompts"} 512"#,
+        &format!(r#"tidegate_endpoint_cache_tokens{{pool="prompts",endpoint="http://127.0.0.1:800{}"}} 640"#, 4 + told),
+        &format!(
+            r#"tidegate_endpoint_cache_events_heard{{pool="prompts",endpoint="http://127.0.0.1:800{}"}} 1"#,
+            4 + told
+        ),
     ] {
         assert!(reply.body.lines().any(|l| l == line), "no {line} in\n{}", reply.body);
     }
+    let absent =
+        format!(r#"tidegate_endpoint_cache_tokens{{pool="prompts",endpoint="http://127.0.0.1:800{}"}}"#, 5 - told);
+    assert!(!reply.body.contains(&absent), "nobody heard of its cache");
     let absent = r#"tidegate_endpoint_load{pool="chat",endpoint="http://127.0.0.1:8002"}"#;
     assert!(!reply.body.contains(absent), "a missing load is no load of 0");
 }

@@ -2,6 +2,7 @@
 
 use crate::concurrency_limits::Adaptive;
 use crate::key::{Absent, Key, Kind, Table};
+use crate::prefix_cache::{PublisherUrl, publisher_url};
 use crate::reader::{Reader, Section, Switch};
 use crate::scalar::Bad;
 use std::fmt;
@@ -21,6 +22,8 @@ pub struct Endpoint {
     pub adaptive: Option<Adaptive>,
     /// Its GPUs, by index or UUID, among those that an exporter tells of; empty: all.
     pub gpus: Vec<String>,
+    /// Where its engine publishes what its prefix cache stores and removes, if not where the pool says.
+    pub cache_events: Option<PublisherUrl>,
 }
 
 impl Endpoint {
@@ -52,6 +55,11 @@ impl EndpointUrl {
     /// What stands in the place of one that could not be read.
     pub(crate) fn nowhere() -> Self {
         Self { tls: false, host: String::new(), port: 80 }
+    }
+
+    /// The same at another port; `None` for port 0.
+    pub(crate) fn with_port(&self, port: u16) -> Option<Self> {
+        (port > 0).then(|| Self { port, ..self.clone() })
     }
 
     /// Whether it begins with `https://`.
@@ -171,6 +179,13 @@ impl Section for Endpoint {
                 summary: "Its GPUs, by index or UUID, on the page of `load.accelerator`.",
                 example: "[0, 1]",
             },
+            Key {
+                name: "cache_events",
+                kind: Kind::PublisherUrl,
+                absent: Absent::Means("what `prefix_cache.events.url` says"),
+                summary: "Where its engine publishes what its prefix cache stores and removes, where `prefix_cache.events` listens.",
+                example: "tcp://10.0.0.5:5560",
+            },
         ],
     };
 
@@ -187,7 +202,8 @@ impl Section for Endpoint {
             Switch::Off | Switch::Absent => None,
         };
         let gpus = r.texts("gpus", |_, text| Ok(text.to_owned()));
-        Self { url, weight, max_in_flight, adaptive, gpus }
+        let cache_events = r.value("cache_events", publisher_url);
+        Self { url, weight, max_in_flight, adaptive, gpus, cache_events }
     }
 }
 

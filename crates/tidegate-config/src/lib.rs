@@ -69,7 +69,7 @@ pub use log::{Log, LogFormat, LogLevel};
 pub use nearest::nearest;
 pub use policy::Policy;
 pub use pool::Pool;
-pub use prefix_cache::PrefixCache;
+pub use prefix_cache::{CacheEvents, PrefixCache, PublisherUrl};
 pub use problem::{Problem, ProblemKind, Severity};
 pub use queue::Queue;
 pub use rate::Rate;

@@ -9,6 +9,7 @@ mod status;
 pub use accelerator::AcceleratorSource;
 pub use engine::Engine;
 pub use metrics::MetricsSource;
+pub(crate) use polled::HOST;
 pub use polled::{Beside, Polled};
 
 use crate::key::{Absent, Key, Kind, Table};

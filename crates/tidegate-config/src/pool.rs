@@ -297,6 +297,11 @@ impl Section for Pool {
         let tls = endpoint_tls::of_pool(r, &endpoints);
         let slo: Option<Slo> = r.table("slo");
         warn_of_idle_keys(r, policy.as_ref(), slo.as_ref());
+        let prefix_cache: Option<PrefixCache> = match r.switch("prefix_cache") {
+            Switch::On(cache) => Some(cache),
+            Switch::Off | Switch::Absent => None,
+        };
+        warn_of_idle_endpoint_keys(r, &endpoints, load.as_ref(), prefix_cache.as_ref());
         Self {
             name: String::new(),
             // The stand-in for a policy that could not be read; a config with it is never returned.
@@ -306,10 +311,7 @@ impl Section for Pool {
             endpoints,
             health: r.table("health"),
             load,
-            prefix_cache: match r.switch("prefix_cache") {
-                Switch::On(cache) => Some(cache),
-                Switch::Off | Switch::Absent => None,
-            },
+            prefix_cache,
             warm_up,
             breaker,
             affinity: r.table("affinity"),
@@ -354,6 +356,25 @@ fn warn_of_idle_keys(r: &mut Reader<'_, '_>, policy: Option<&Policy>, slo: Optio
     if slo.is_some_and(|s| s.refuse_late) && !["adaptive", "least_work"].contains(&name) {
         let found = format!("refuse_late under {name}, which predicts no time to the first token");
         r.warning("slo", found, "adaptive or least_work", "choose one of them, or leave refuse_late out".to_owned());
+    }
+}
+
+/// Says what endpoints tell of themselves that nobody asks for.
+fn warn_of_idle_endpoint_keys(
+    r: &mut Reader<'_, '_>,
+    endpoints: &[Endpoint],
+    load: Option<&Load>,
+    cache: Option<&PrefixCache>,
+) {
+    if endpoints.iter().any(|e| e.cache_events.is_some()) && cache.is_none_or(|c| c.events.is_none()) {
+        let found = "cache_events of an endpoint without prefix_cache.events: nobody listens".to_owned();
+        let hint = "for example: `prefix_cache: { events: {} }`".to_owned();
+        r.warning("endpoints", found, "prefix_cache.events beside it", hint);
+    }
+    if endpoints.iter().any(|e| !e.gpus.is_empty()) && load.is_none_or(|l| l.accelerator.is_none()) {
+        let found = "gpus of an endpoint without load.accelerator: nobody asks an exporter".to_owned();
+        let hint = "for example: `load: { accelerator: { url: 'http://{host}:9400/metrics' } }`".to_owned();
+        r.warning("endpoints", found, "load.accelerator beside it", hint);
     }
 }
 

@@ -251,11 +251,13 @@ impl Pool {
         };
         let mut matched = core::mem::take(&mut self.matched);
         prefixes.look_up(req.prefix, req.block_tokens, &mut matched);
-        let decision = self.place_known(now, &Request { matched: &matched, ..*req }, explain);
-        self.matched = matched;
+        let known = Request { matched: &matched, ..*req };
+        let decision = self.place_known(now, &known, explain);
         if let (Decision::Send { ticket, .. }, Some(prefixes)) = (&decision, &mut self.prefixes) {
+            prefixes.count(known.matched_at(ticket.endpoint));
             prefixes.on_sent(ticket.endpoint, req.prefix, req.block_tokens);
         }
+        self.matched = matched;
         decision
     }
 

@@ -7,6 +7,8 @@
 //! engines look dead (a known way to lose a fleet).
 
 mod accelerator;
+mod cache_events;
+mod cache_format;
 mod check;
 mod client;
 mod dial;
@@ -21,6 +23,7 @@ mod status;
 mod tests;
 mod watch;
 mod work;
+mod zmtp;
 
 pub use metric::{Follow, Reading, Seen, TellSeen, Unread, follow};
 pub use watch::{Clock, Tell, TellFacts, Told, Watch};

@@ -1,6 +1,7 @@
 //! Starting and stopping the tasks of one pool.
 
 use crate::accelerator::AcceleratorPage;
+use crate::cache_events::{CacheListener, RankBoard};
 use crate::check::Checker;
 use crate::client::Client;
 use crate::dial::{Dial, Tcp};
@@ -9,7 +10,7 @@ use crate::poll::{LoadPage, Poller};
 use crate::status::StatusPage;
 use crate::work::MetricsPage;
 use std::sync::Arc;
-use tidegate_config::{Endpoint, EndpointTls, Health, Load, Polled, Pool, Protocol};
+use tidegate_config::{CacheEvents, Endpoint, EndpointTls, Health, Load, Polled, Pool, Protocol};
 use tidegate_core::event::Event;
 use tidegate_core::id::EndpointId;
 use tidegate_core::rng::Rng;
@@ -55,6 +56,7 @@ struct Watched {
     endpoint: Endpoint,
     health: Option<Health>,
     load: Option<Load>,
+    events: Option<CacheEvents>,
     /// How it is spoken to.
     spoken: (Protocol, EndpointTls),
     tasks: JoinSet<()>,
@@ -65,7 +67,12 @@ impl Watched {
         self.health == pool.health
             && self.spoken == (pool.protocol, pool.tls.clone())
             && self.load == pool.load
-            && pool.endpoints.iter().any(|e| e.url == self.endpoint.url && e.gpus == self.endpoint.gpus)
+            && self.events.as_ref() == cache_events(pool)
+            && pool.endpoints.iter().any(|e| {
+                e.url == self.endpoint.url
+                    && e.gpus == self.endpoint.gpus
+                    && e.cache_events == self.endpoint.cache_events
+            })
     }
 }
 
@@ -123,14 +130,25 @@ impl Watch {
                 let polls = Polls { pool: &name, dial, endpoint, told };
                 polls.start(load, id, rng, &mut tasks);
             }
+            let events = cache_events(pool);
+            if let Some(events) = events {
+                let polls = Polls { pool: &name, dial, endpoint, told };
+                polls.listen(events, id, &rng, &mut tasks);
+            }
+            let events = events.cloned();
             let (health, load, spoken) = (pool.health.clone(), pool.load.clone(), (pool.protocol, pool.tls.clone()));
-            self.endpoints.push(Watched { endpoint: endpoint.clone(), health, load, spoken, tasks });
+            self.endpoints.push(Watched { endpoint: endpoint.clone(), health, load, events, spoken, tasks });
         }
     }
 }
 
-/// Tasks an endpoint may have.
-const SOURCES: u64 = 4;
+/// Kinds of tasks an endpoint may have.
+const SOURCES: u64 = 6;
+
+/// Where the engines of `pool` tell of their caches, if anybody listens.
+fn cache_events(pool: &Pool) -> Option<&CacheEvents> {
+    pool.prefix_cache.as_ref()?.events.as_ref()
+}
 
 /// What the polls of one endpoint share.
 struct Polls<'a, D> {
@@ -159,6 +177,28 @@ impl<D: Dial> Polls<'_, D> {
         if let Some(accelerator) = &load.accelerator {
             let page = AcceleratorPage::new(accelerator, &self.endpoint.gpus);
             tasks.spawn(self.poller(&accelerator.page, page, &merged, rng(3)).run());
+        }
+    }
+
+    /// Starts a task for every rank that `events` names.
+    fn listen(&self, events: &CacheEvents, id: EndpointId, rng: &impl Fn(u64) -> Rng, tasks: &mut JoinSet<()>) {
+        let url = &self.endpoint.url;
+        let publishers = events.publishers(url, self.endpoint.cache_events.as_ref());
+        let (pool, endpoint) = (Arc::clone(self.pool), url.to_string().into());
+        let board = RankBoard::new(pool, endpoint, Arc::clone(&self.told.facts), publishers.len());
+        let (board, mut seeds) = (Arc::new(board), rng(5));
+        for (rank, url) in (0..).zip(publishers) {
+            let listener = CacheListener {
+                id,
+                rank,
+                url,
+                topic: events.topic.clone(),
+                dial: self.dial.beside(),
+                tell: Arc::clone(&self.told.events),
+                board: Arc::clone(&board),
+                rng: Rng::new(seeds.next_u64()),
+            };
+            tasks.spawn(listener.run());
         }
     }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
-use tidegate_config::{Config, Load};
+use tidegate_config::{Config, Pool};
 
 /// What was found on one page of an endpoint at the last poll.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -48,17 +48,19 @@ impl SignalBoard {
         let mut all = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|(name, url), facts| {
             let Some(pool) = config.pools.iter().find(|p| p.name == *name) else { return false };
-            facts.retain(|f| pool.load.as_ref().is_some_and(|l| has(l, f.source)));
+            facts.retain(|f| has(pool, f.source));
             pool.endpoints.iter().any(|e| e.url.to_string() == *url)
         });
     }
 }
 
-fn has(load: &Load, source: &str) -> bool {
+fn has(pool: &Pool, source: &str) -> bool {
+    let load = pool.load.as_ref();
     match source {
-        "status" => load.status.is_some(),
-        "metrics" => load.metrics.is_some(),
-        "accelerator" => load.accelerator.is_some(),
+        "status" => load.is_some_and(|l| l.status.is_some()),
+        "metrics" => load.is_some_and(|l| l.metrics.is_some()),
+        "accelerator" => load.is_some_and(|l| l.accelerator.is_some()),
+        "cache_events" => pool.prefix_cache.as_ref().is_some_and(|c| c.events.is_some()),
         _ => false,
     }
 }

@@ -216,7 +216,7 @@ fn tell(pool: &Arc<PoolHandle>, telemetry: &Arc<Telemetry>) -> Tell {
     Arc::new(move |event: Event| {
         let id = match event {
             Event::Checked { endpoint, .. } | Event::LoadReported { endpoint, .. } => endpoint,
-            Event::LoadMissed(endpoint) => endpoint,
+            Event::LoadMissed(endpoint) | Event::CacheTold { endpoint, .. } => endpoint,
             _ => return,
         };
         let url = pool.with_endpoints(|p, now, endpoints| {

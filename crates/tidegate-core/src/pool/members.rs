@@ -114,7 +114,7 @@ impl Pool {
             affinity.on_removed(id);
         }
         if let Some(prefixes) = &mut self.prefixes {
-            prefixes.forget(id);
+            prefixes.remove(id);
         }
         self.vacant.push(id);
     }

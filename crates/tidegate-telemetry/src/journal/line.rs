@@ -9,6 +9,7 @@ use tidegate_core::id::{EndpointId, ProbeId, RequestKey};
 use tidegate_core::journal::{Decided, Entry};
 use tidegate_core::load::{LoadReport, WorkReport};
 use tidegate_core::outcome::{Failure, Outcome, Verdict};
+use tidegate_core::prefix::{CacheBatch, CacheTold};
 use tidegate_core::saved::SavedPool;
 use tidegate_core::time::Instant;
 
@@ -60,6 +61,10 @@ pub(super) enum Input<'a> {
         work: Option<[Option<f64>; 6]>,
     },
     LoadMissed(u32),
+    /// Endpoint and rank; number and how many, whether it was emptied, tokens stored and removed.
+    CacheBatch((u32, u8), (u64, u32, bool, u64, u64)),
+    /// Endpoint and rank, and whether its events are heard.
+    CacheHeard((u32, u8), bool),
     Drain(u32, bool),
     Weight(u32, f64),
     MaxInFlight(u32),
@@ -201,9 +206,20 @@ impl<'a> Input<'a> {
                 work: (!report.work.is_empty()).then(|| numbers(&report.work)),
             },
             Event::LoadMissed(endpoint) => Self::LoadMissed(endpoint.0),
+            Event::CacheTold { endpoint, rank, told } => Self::cache((endpoint.0, rank), told),
             Event::Drain { endpoint, draining } => Self::Drain(endpoint.0, draining),
             Event::Weight { endpoint, weight } => Self::Weight(endpoint.0, weight),
             Event::MaxInFlight(max) => Self::MaxInFlight(max),
+        }
+    }
+
+    fn cache(of: (u32, u8), told: CacheTold) -> Self {
+        match told {
+            CacheTold::Heard => Self::CacheHeard(of, true),
+            CacheTold::Lost => Self::CacheHeard(of, false),
+            CacheTold::Batch(b) => {
+                Self::CacheBatch(of, (b.sequence, b.batches, b.cleared, b.stored_tokens, b.removed_tokens))
+            }
         }
     }
 
@@ -228,6 +244,14 @@ impl<'a> Input<'a> {
                 },
             },
             Self::LoadMissed(endpoint) => Event::LoadMissed(EndpointId(endpoint)),
+            Self::CacheBatch((endpoint, rank), (sequence, batches, cleared, stored_tokens, removed_tokens)) => {
+                let batch = CacheBatch { sequence, batches, cleared, stored_tokens, removed_tokens };
+                Event::CacheTold { endpoint: EndpointId(endpoint), rank, told: CacheTold::Batch(batch) }
+            }
+            Self::CacheHeard((endpoint, rank), is_heard) => {
+                let told = if is_heard { CacheTold::Heard } else { CacheTold::Lost };
+                Event::CacheTold { endpoint: EndpointId(endpoint), rank, told }
+            }
             Self::Drain(endpoint, draining) => Event::Drain { endpoint: EndpointId(endpoint), draining },
             Self::Weight(endpoint, weight) => Event::Weight { endpoint: EndpointId(endpoint), weight },
             Self::MaxInFlight(max) => Event::MaxInFlight(max),
@@ -301,4 +325,26 @@ fn work_report(numbers: [Option<f64>; 6]) -> WorkReport {
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_engines_are_read_as_they_were_written() {
+        let (endpoint, rank) = (EndpointId(3), 2);
+        let batch =
+            CacheBatch { sequence: u64::MAX, batches: 4, cleared: true, stored_tokens: 640, removed_tokens: 16 };
+        for event in [
+            Event::CacheTold { endpoint, rank, told: CacheTold::Batch(batch) },
+            Event::CacheTold { endpoint, rank, told: CacheTold::Heard },
+            Event::CacheTold { endpoint, rank, told: CacheTold::Lost },
+            Event::LoadMissed(endpoint),
+        ] {
+            let text = serde_json::to_string(&Line::of(Instant::from_nanos(7), &Entry::Event(&event))).unwrap();
+            let line: Line<'_> = serde_json::from_str(&text).unwrap();
+            assert_eq!((line.t, line.input.to_event()), (7, Some(event)), "{text}");
+        }
+    }
 }
