@@ -10,6 +10,7 @@ const GATES = {
   usable: ["good", "usable"],
   full: ["warn", "full"],
   overloaded: ["warn", "overloaded"],
+  unfit: ["warn", "unfit"],
   cooling_down: ["warn", "cooling down"],
   draining: ["off", "draining"],
   weight_zero: ["off", "weight 0"],
@@ -185,6 +186,9 @@ function signals(endpoint) {
   const work = endpoint.work || {};
   const counts = Object.keys(work).filter((key) => work[key] !== null).map((key) => `${key} ${work[key]}`);
   if (counts.length) lines.push(counts.join(", "));
+  const used = endpoint.used || {};
+  const uses = Object.keys(used).filter((key) => used[key] !== null).map((key) => `${key} ${percent(used[key])}`);
+  if (uses.length) lines.push("used: " + uses.join(", "));
   const cache = endpoint.cache;
   if (cache) lines.push(`prefix cache: ${cache.blocks} blocks expected` + (cache.events ? `, events ${cache.events}` : "") +
     (cache.events && cache.resident_tokens !== null ? `, ${cache.resident_tokens} tokens held` : ""));

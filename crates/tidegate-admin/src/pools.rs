@@ -6,10 +6,11 @@ use crate::config::ConfigView;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tidegate_config::Load;
 use tidegate_core::breaker::Level;
 use tidegate_core::endpoint::Gate;
 use tidegate_core::id::EndpointId;
-use tidegate_core::load::WorkReport;
+use tidegate_core::load::{LoadReport, WorkReport};
 use tidegate_core::pool::Pool;
 use tidegate_core::prefix::{Hearing, PrefixCounts, PrefixIndex, Resident};
 use tidegate_core::queue::FairQueue;
@@ -105,6 +106,9 @@ pub(crate) struct EndpointView {
     report_age_s: Option<f64>,
     /// What the endpoint says of its own requests; `null` in pools whose endpoints say nothing.
     work: Option<WorkView>,
+    /// Used share of what is below it, 0..1; absent where no source tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    used: Option<UsedView>,
     /// What is known of its prefix cache; absent in pools that remember no prompts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cache: Option<CacheView>,
@@ -119,6 +123,20 @@ pub(crate) struct EndpointView {
     /// The actions that are on.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     actions: BTreeMap<&'static str, bool>,
+}
+
+/// The newest report of what is used.
+#[derive(Debug, Serialize)]
+struct UsedView {
+    cpu: Option<f64>,
+    gpu: Option<f64>,
+    memory: Option<f64>,
+}
+
+impl UsedView {
+    fn read([cpu, gpu, memory]: [Option<f64>; 3]) -> Option<Self> {
+        (cpu.is_some() || gpu.is_some() || memory.is_some()).then_some(Self { cpu, gpu, memory })
+    }
 }
 
 /// The newest report of an engine's own counts, of all its clients.
@@ -229,6 +247,7 @@ impl EndpointView {
             degraded: endpoints.loads[index].degraded_at(now).filter(|_| has_load).map(|why| why.as_str()),
             report_age_s: last.map(|report| now.secs_since(report.sampled_at)),
             work: last.and_then(|report| WorkView::read(&report.work)),
+            used: last.and_then(|report| UsedView::read(report.utilisation)),
             cache: pool.prefixes().map(|prefixes| CacheView::read(prefixes, id)),
             signals: Vec::new(),
             response_time_s: stats.response_times.mean(),
@@ -299,14 +318,55 @@ pub(crate) fn snapshot(shared: &Shared) -> Snapshot {
             view.actions.insert(name, on);
         }
     }
+    for (pool, handle) in pools.iter_mut().zip(&shared.current.load().pools) {
+        let load = handle.settings().load.as_ref();
+        if let Some(load) = load.filter(|l| l.orca) {
+            tell_answers(pool, handle, load);
+        }
+    }
     for pool in pools.iter_mut().filter(|p| p.has_load || p.prefix_cache.is_some()) {
         for endpoint in &mut pool.endpoints {
-            endpoint.signals = shared.telemetry.facts(&pool.name, &endpoint.url);
+            endpoint.signals.extend(shared.telemetry.facts(&pool.name, &endpoint.url));
         }
     }
     let actions = shared.actions.iter().map(|a| ActionView { name: a.name, on: a.on, off: a.off }).collect();
     let config = shared.config.as_ref().map(|book| book.config());
     Snapshot { version: env!("CARGO_PKG_VERSION"), config, actions, pools }
+}
+
+/// What answers were found to tell, as one more signal: nothing polls them, so nobody else says so.
+fn tell_answers(pool: &mut PoolView, handle: &PoolHandle, load: &Load) {
+    handle.with_endpoints(|p, now, all| {
+        for endpoint in &mut pool.endpoints {
+            let by_page = load.is_polled();
+            let told = if by_page {
+                all.get(endpoint.index).and_then(|e| e.answered_at(now, load.max_age))
+            } else {
+                p.endpoints().loads.get(endpoint.index).and_then(|signal| signal.last().copied())
+            };
+            endpoint.signals.push(of_answers(told.as_ref()));
+        }
+    });
+}
+
+fn of_answers(told: Option<&LoadReport>) -> SignalFacts {
+    let mut facts = SignalFacts { source: "orca", ..SignalFacts::default() };
+    let Some(report) = told else {
+        return SignalFacts { trouble: Some("no answer has told its load so far, or lately".to_owned()), ..facts };
+    };
+    let [cpu, _, memory] = report.utilisation;
+    let WorkReport { running, waiting, kv_usage, .. } = report.work;
+    for (name, value) in [
+        ("load", report.load),
+        ("cpu", cpu),
+        ("memory", memory),
+        ("running", running),
+        ("waiting", waiting),
+        ("kv_usage", kv_usage),
+    ] {
+        if value.is_some() { facts.present.push(name) } else { facts.missing.push(name) }
+    }
+    facts
 }
 
 /// Whether an endpoint of the pool could serve now or is only busy.

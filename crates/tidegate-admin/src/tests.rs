@@ -38,6 +38,7 @@ pools:
     policy: adaptive
     endpoints: [{ url: http://127.0.0.1:8004 }, { url: http://127.0.0.1:8005 }]
     prefix_cache: { events: {} }
+    load: { orca: true }
 ";
 
 /// A gateway, its telemetry, and an admin server in front.
@@ -340,6 +341,25 @@ fn send_a_prompt_twice(pool: &mut Pool, now: Instant) -> u32 {
     let batch = CacheBatch { sequence: 0, batches: 1, cleared: false, stored_tokens: 640, removed_tokens: 0 };
     pool.on_event(now, Event::CacheTold { endpoint: at, rank: 0, told: CacheTold::Batch(batch) });
     at.0
+}
+
+#[tokio::test]
+async fn pools_whose_answers_tell_show_what_these_tell() {
+    let server = Server::start(None, Vec::new()).await;
+    server.pools()[2].with(|p, now| {
+        let work = WorkReport { kv_usage: Some(0.5), ..WorkReport::default() };
+        let utilisation = [None, Some(0.7), Some(0.2)];
+        let report = LoadReport { sampled_at: now, load: Some(0.4), work, utilisation, ..LoadReport::default() };
+        p.on_event(now, Event::LoadReported { endpoint: EndpointId(0), report });
+    });
+    let reply = server.get("/api/pools").await.json();
+    let endpoints = &reply["pools"][2]["endpoints"];
+    let signal = |k: usize| &endpoints[k]["signals"][0];
+    assert_eq!((&signal(0)["source"], &signal(0)["present"]), (&json!("orca"), &json!(["load", "memory", "kv_usage"])));
+    assert_eq!(endpoints[0]["used"], json!({ "cpu": null, "gpu": 0.7, "memory": 0.2 }));
+    assert_eq!(endpoints[1].get("used"), None);
+    assert!(signal(1)["trouble"].as_str().is_some_and(|t| t.contains("no answer")), "{endpoints}");
+    assert_eq!(endpoints[1]["degraded"], Value::Null, "who is asked nothing says nothing");
 }
 
 #[tokio::test]

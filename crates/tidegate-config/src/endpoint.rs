@@ -139,6 +139,16 @@ pub(crate) fn url(_: &Kind, text: &str) -> Result<EndpointUrl, Bad> {
     }
 }
 
+/// Reads an index or a UUID.
+fn gpu(_: &Kind, text: &str) -> Result<String, Bad> {
+    let is_index = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let is_uuid = text.starts_with(|c: char| c.is_ascii_alphabetic());
+    if is_index || is_uuid {
+        return Ok(text.to_owned());
+    }
+    Err(Bad::Type("a GPU is an index from 0 up, or a UUID such as GPU-8f2a".to_owned()))
+}
+
 impl Section for Endpoint {
     const TABLE: &'static Table = &Table {
         place: "pools.NAME.endpoints[]",
@@ -201,7 +211,7 @@ impl Section for Endpoint {
             Switch::On(adaptive) => Some(adaptive),
             Switch::Off | Switch::Absent => None,
         };
-        let gpus = r.texts("gpus", |_, text| Ok(text.to_owned()));
+        let gpus = r.texts("gpus", gpu);
         let cache_events = r.value("cache_events", publisher_url);
         Self { url, weight, max_in_flight, adaptive, gpus, cache_events }
     }

@@ -64,7 +64,7 @@ pub use key::{Absent, Key, Kind, Table};
 pub use lifecycle::{Reload, Shutdown, Takeover};
 pub use limits::Limits;
 pub use listener::{Admin, Listener};
-pub use load::{AcceleratorSource, Beside, Engine, Load, MetricsSource, Polled};
+pub use load::{AcceleratorSource, Beside, Engine, Load, MetricsSource, NodeSource, Polled};
 pub use log::{Log, LogFormat, LogLevel};
 pub use nearest::nearest;
 pub use policy::Policy;

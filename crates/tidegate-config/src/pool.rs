@@ -15,7 +15,7 @@ use crate::queue::Queue;
 use crate::rate_limits::RateLimit;
 use crate::reader::{Reader, Section, Switch};
 use crate::recovery::{Steps, WarmUp};
-use crate::slo::Slo;
+use crate::slo::{Goals, Slo};
 use crate::stream_end::{STREAM_ENDS, StreamEnd};
 use crate::template;
 use crate::timeouts::{Connections, Retry, Timeouts};
@@ -297,6 +297,10 @@ impl Section for Pool {
         let tls = endpoint_tls::of_pool(r, &endpoints);
         let slo: Option<Slo> = r.table("slo");
         warn_of_idle_keys(r, policy.as_ref(), slo.as_ref());
+        if let Some(slo) = &slo {
+            let has_some = slo.goals != Goals::default() || slo.refuse_late;
+            r.mark(crate::slo::OF_POOL, "slo", if has_some { "goals".to_owned() } else { String::new() });
+        }
         let prefix_cache: Option<PrefixCache> = match r.switch("prefix_cache") {
             Switch::On(cache) => Some(cache),
             Switch::Off | Switch::Absent => None,

@@ -16,6 +16,7 @@ mod engines;
 mod merge;
 mod metric;
 mod miss;
+mod node;
 mod pace;
 mod poll;
 mod status;

@@ -12,6 +12,11 @@ pub(crate) enum Miss {
     TooLarge(usize),
     NotJson(serde_json::Error),
     NoNumber,
+    /// A body in this coding, which nobody asked for.
+    Encoded(String),
+    /// A number that cannot be, by its name.
+    Impossible(String, f64),
+    FirstPage,
     NoSeries(&'static str),
     Refused(String),
 }
@@ -27,6 +32,11 @@ impl fmt::Display for Miss {
             Self::NotJson(error) => write!(f, "the answer is not the JSON object expected: {error}"),
             Self::Refused(why) => write!(f, "the server says: {why}"),
             Self::NoSeries(hint) => write!(f, "the page has no series that is known: {hint}"),
+            Self::Encoded(coding) => {
+                write!(f, "the answer is encoded as {coding}, though only `identity` was asked for")
+            }
+            Self::Impossible(name, value) => write!(f, "impossible: {name} {value}"),
+            Self::FirstPage => f.write_str("there is no earlier page to compare with yet"),
             Self::NoNumber => f.write_str("the answer has none of response_time, current_load, cpu, gpu, memory"),
         }
     }

@@ -91,11 +91,19 @@ impl<D: Dial, P: LoadPage> Poller<D, P> {
                 Err(_) => Err(Miss::Timeout),
             };
             let took = (self.clock)().since(sampled_at);
-            let trouble = read.as_ref().err().map(ToString::to_string);
+            let next = rest(self.polled.interval, took);
+            let trouble = match &read {
+                Ok(report) => {
+                    report.impossible().map(|(name, value)| Miss::Impossible(name.to_owned(), value).to_string())
+                }
+                Err(miss) => Some(miss.to_string()),
+            };
             match read {
                 Ok(report) => {
                     missed = 0;
-                    self.merged.on_read(P::SOURCE, report);
+                    // How much less often it is asked for than configured.
+                    let stretch = next.as_secs_f64() / self.polled.interval.as_secs_f64().max(f64::MIN_POSITIVE);
+                    self.merged.on_read(P::SOURCE, report, stretch);
                 }
                 Err(_) => {
                     self.client.close();
@@ -104,15 +112,13 @@ impl<D: Dial, P: LoadPage> Poller<D, P> {
                 }
             }
             self.say(trouble, &mut last);
-            pace.wait(rest(self.polled.interval, took) * backoff(missed)).await;
+            pace.wait(next * backoff(missed)).await;
         }
     }
 
     async fn ask(&mut self) -> Result<bytes::Bytes, Miss> {
         let response = self.client.head(&self.path).await?;
-        let status = response.status();
-        let body = self.client.body(response.into_body(), P::LIMIT_BYTES).await?;
-        if status.is_success() { Ok(body) } else { Err(Miss::Status(status.as_u16())) }
+        self.client.page(response, P::LIMIT_BYTES).await
     }
 
     /// Tells what was found, and logs it, where it differs from the last time.

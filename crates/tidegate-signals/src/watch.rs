@@ -6,6 +6,7 @@ use crate::check::Checker;
 use crate::client::Client;
 use crate::dial::{Dial, Tcp};
 use crate::merge::Merged;
+use crate::node::NodePage;
 use crate::poll::{LoadPage, Poller};
 use crate::status::StatusPage;
 use crate::work::MetricsPage;
@@ -165,6 +166,7 @@ impl<D: Dial> Polls<'_, D> {
             (load.metrics.is_some(), MetricsPage::SOURCE),
             (load.status.is_some(), StatusPage::SOURCE),
             (load.accelerator.is_some(), AcceleratorPage::SOURCE),
+            (load.node.is_some(), NodePage::SOURCE),
         ];
         let sources: Vec<&'static str> = leads.iter().filter(|(is_there, _)| *is_there).map(|(_, s)| *s).collect();
         let merged = Arc::new(Merged::new(id, load.max_age, Arc::clone(&self.told.events), &sources));
@@ -177,6 +179,9 @@ impl<D: Dial> Polls<'_, D> {
         if let Some(accelerator) = &load.accelerator {
             let page = AcceleratorPage::new(accelerator, &self.endpoint.gpus);
             tasks.spawn(self.poller(&accelerator.page, page, &merged, rng(3)).run());
+        }
+        if let Some(node) = &load.node {
+            tasks.spawn(self.poller(&node.page, NodePage::new(node), &merged, rng(4)).run());
         }
     }
 

@@ -60,6 +60,7 @@ fn has(pool: &Pool, source: &str) -> bool {
         "status" => load.is_some_and(|l| l.status.is_some()),
         "metrics" => load.is_some_and(|l| l.metrics.is_some()),
         "accelerator" => load.is_some_and(|l| l.accelerator.is_some()),
+        "node" => load.is_some_and(|l| l.node.is_some()),
         "cache_events" => pool.prefix_cache.as_ref().is_some_and(|c| c.events.is_some()),
         _ => false,
     }

@@ -11,6 +11,7 @@ use crate::rules::Running;
 use tidegate_admin::{Action, Admin, ConfigBook, Subject};
 use tidegate_config::{Config, Shutdown};
 use tidegate_core::event::Event;
+use tidegate_core::load::LoadReport;
 use tidegate_proxy::{Gateway, Governor, Inherited, LateUse, PoolHandle, Saved, StartError};
 use tidegate_signals::{Tell, TellFacts, Told, Watch};
 use tidegate_telemetry::Telemetry;
@@ -219,9 +220,13 @@ fn tell(pool: &Arc<PoolHandle>, telemetry: &Arc<Telemetry>) -> Tell {
             Event::LoadMissed(endpoint) | Event::CacheTold { endpoint, .. } => endpoint,
             _ => return,
         };
+        let max_age = pool.settings().load.as_ref().filter(|l| l.orca).map(|l| l.max_age);
         let url = pool.with_endpoints(|p, now, endpoints| {
-            p.on_event(now, event);
-            endpoints.get(id.index()).map(|e| Arc::clone(&e.url))
+            let handle = endpoints.get(id.index());
+            // What answers told meanwhile goes with the pages, or in their place where they fail.
+            let answered = max_age.and_then(|max_age| handle?.answered_at(now, max_age));
+            with_answers(event, answered).into_iter().flatten().for_each(|event| p.on_event(now, event));
+            handle.map(|e| Arc::clone(&e.url))
         });
         if let Some(url) = url {
             telemetry.on_signal(&pool.name, &url, &event);
@@ -229,8 +234,44 @@ fn tell(pool: &Arc<PoolHandle>, telemetry: &Arc<Telemetry>) -> Tell {
     })
 }
 
+/// What a page told, together with what `answered` told of the same endpoint: beside a report, and in the place of one that is missing.
+fn with_answers(event: Event, answered: Option<LoadReport>) -> [Option<Event>; 2] {
+    match (event, answered) {
+        (Event::LoadReported { endpoint, report }, Some(answered)) => {
+            [Some(Event::LoadReported { endpoint, report: report.with(&answered) }), None]
+        }
+        (Event::LoadMissed(endpoint), Some(report)) => [Some(event), Some(Event::LoadReported { endpoint, report })],
+        _ => [Some(event), None],
+    }
+}
+
 /// Keeps what pages of `pool`'s endpoints were found to expose.
 fn tell_facts(pool: &Arc<PoolHandle>, telemetry: &Arc<Telemetry>) -> TellFacts {
     let (name, telemetry) = (Arc::clone(&pool.name), Arc::clone(telemetry));
     Arc::new(move |endpoint, facts| telemetry.on_facts(&name, endpoint, facts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::id::EndpointId;
+    use tidegate_core::load::WorkReport;
+    use tidegate_core::time::Instant;
+
+    #[test]
+    fn what_answers_tell_goes_with_the_pages_and_stands_in_for_them() {
+        let endpoint = EndpointId(3);
+        let work = WorkReport { running: Some(4.0), generated_total: Some(100.0), ..WorkReport::default() };
+        let page = LoadReport { sampled_at: Instant::from_nanos(9), work, ..LoadReport::default() };
+        let other = WorkReport { waiting: Some(1.0), ..WorkReport::default() };
+        let answered =
+            LoadReport { sampled_at: Instant::from_nanos(7), load: Some(0.5), work: other, ..LoadReport::default() };
+        let told = Event::LoadReported { endpoint, report: page };
+        let both = Event::LoadReported { endpoint, report: LoadReport { load: Some(0.5), ..page } };
+        assert_eq!(with_answers(told, Some(answered)), [Some(both), None], "as of the page, whose counts stay whole");
+        assert_eq!(with_answers(told, None), [Some(told), None]);
+        let missed = Event::LoadMissed(endpoint);
+        let stands_in = Event::LoadReported { endpoint, report: answered };
+        assert_eq!(with_answers(missed, Some(answered)), [Some(missed), Some(stands_in)]);
+    }
 }

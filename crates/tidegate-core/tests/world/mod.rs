@@ -421,7 +421,7 @@ pub(crate) fn configured(case: usize, flags: u8) -> PoolConfig {
     let mut cfg = all[case % all.len()].cfg.clone();
     let flag = |bit: u8| flags & (1 << bit) != 0;
     if flag(0) {
-        cfg.load = Some(LoadConfig { max_age: secs(3.0), per_request: None });
+        cfg.load = Some(LoadConfig { max_age: secs(3.0), per_request: None, by_answers: false });
     }
     cfg.affinity = flag(1).then_some(AffinityConfig { hold: secs(5.0), max_keys: 8 });
     cfg.warm_up = flag(2).then(WarmUpStep::defaults);

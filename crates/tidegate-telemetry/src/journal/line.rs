@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_core::event::Event;
 use tidegate_core::id::{EndpointId, ProbeId, RequestKey};
 use tidegate_core::journal::{Decided, Entry};
-use tidegate_core::load::{LoadReport, WorkReport};
+use tidegate_core::load::{LoadReport, Unfit, WorkReport};
 use tidegate_core::outcome::{Failure, Outcome, Verdict};
 use tidegate_core::prefix::{CacheBatch, CacheTold};
 use tidegate_core::saved::SavedPool;
@@ -59,6 +59,11 @@ pub(super) enum Input<'a> {
         /// Running, waiting, queued tokens, generated, prompts, memory.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         work: Option<[Option<f64>; 6]>,
+        /// The place of the reason among all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unfit: Option<usize>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        holds_for: Option<u64>,
     },
     LoadMissed(u32),
     /// Endpoint and rank; number and how many, whether it was emptied, tokens stored and removed.
@@ -204,6 +209,8 @@ impl<'a> Input<'a> {
                 response_time_s: kept(report.response_time_s),
                 utilisation: report.utilisation.map(kept),
                 work: (!report.work.is_empty()).then(|| numbers(&report.work)),
+                unfit: report.unfit.map(|why| why as usize),
+                holds_for: report.holds_for.map(nanos),
             },
             Event::LoadMissed(endpoint) => Self::LoadMissed(endpoint.0),
             Event::CacheTold { endpoint, rank, told } => Self::cache((endpoint.0, rank), told),
@@ -233,16 +240,20 @@ impl<'a> Input<'a> {
             }
             Self::Progress(endpoint, tokens) => Event::Progress { endpoint: EndpointId(endpoint), tokens },
             Self::Checked(endpoint, passed) => Event::Checked { endpoint: EndpointId(endpoint), passed },
-            Self::Load { endpoint, at, load, response_time_s, utilisation, work } => Event::LoadReported {
-                endpoint: EndpointId(endpoint),
-                report: LoadReport {
-                    sampled_at: Instant::from_nanos(at),
-                    load,
-                    response_time_s,
-                    utilisation,
-                    work: work.map_or_else(WorkReport::default, work_report),
-                },
-            },
+            Self::Load { endpoint, at, load, response_time_s, utilisation, work, unfit, holds_for } => {
+                Event::LoadReported {
+                    endpoint: EndpointId(endpoint),
+                    report: LoadReport {
+                        sampled_at: Instant::from_nanos(at),
+                        load,
+                        response_time_s,
+                        utilisation,
+                        work: work.map_or_else(WorkReport::default, work_report),
+                        unfit: unfit.and_then(|place| Unfit::ALL.get(place).copied()),
+                        holds_for: holds_for.map(Duration::from_nanos),
+                    },
+                }
+            }
             Self::LoadMissed(endpoint) => Event::LoadMissed(EndpointId(endpoint)),
             Self::CacheBatch((endpoint, rank), (sequence, batches, cleared, stored_tokens, removed_tokens)) => {
                 let batch = CacheBatch { sequence, batches, cleared, stored_tokens, removed_tokens };
@@ -341,6 +352,15 @@ mod tests {
             Event::CacheTold { endpoint, rank, told: CacheTold::Heard },
             Event::CacheTold { endpoint, rank, told: CacheTold::Lost },
             Event::LoadMissed(endpoint),
+            Event::LoadReported {
+                endpoint,
+                report: LoadReport {
+                    load: Some(0.5),
+                    unfit: Some(Unfit::NodeCpu),
+                    holds_for: Some(Duration::from_secs(12)),
+                    ..LoadReport::default()
+                },
+            },
         ] {
             let text = serde_json::to_string(&Line::of(Instant::from_nanos(7), &Entry::Event(&event))).unwrap();
             let line: Line<'_> = serde_json::from_str(&text).unwrap();
