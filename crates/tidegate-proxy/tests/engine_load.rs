@@ -62,6 +62,13 @@ async fn beside_pages_an_answer_s_load_waits_for_the_next_of_them() {
         (all[0].answered_at(now, max_age), all[0].answered_at(now + max_age, max_age))
     });
     assert_eq!((told.and_then(|r| r.load), later), (Some(0.5), None));
+    t.gateway.pools()[0].with_endpoints(|_, _, all| all[0].set_unheard(true));
+    // At most ten are heard in a second.
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    client.get("/", "").await;
+    assert_eq!(client.reply().await.status, 200);
+    let last = t.gateway.pools()[0].with(|p, _| p.endpoints().loads[0].last().copied());
+    assert_eq!(last.and_then(|r| r.load), Some(0.5), "with pages that fail, answers are all there is");
 }
 
 #[tokio::test]

@@ -268,6 +268,7 @@ fn skip(rest: &mut &[u8]) -> Result<(), Unread> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_core::rng::Rng;
 
     /// What Python's msgspec makes of vLLM's structs, as lists and as maps: two blocks of two tokens stored (hashes of bytes and of an
     /// integer), one removed, all cleared; group 1 of full attention, rank 3.
@@ -362,6 +363,22 @@ mod tests {
         longer[0] = 0x9f;
         longer.extend([0xc0; 9]);
         assert_eq!(CacheFormat::default().read(&batch(&[future, longer])).unwrap().stored_tokens, 16);
+    }
+
+    #[test]
+    fn whatever_comes_is_read_or_not_and_never_more() {
+        let mut rng = Rng::new(5);
+        for n in 0..40_000 {
+            let mut payload = bytes(if n % 2 == 0 { LISTS } else { MAPS });
+            for _ in 0..=rng.below(4) {
+                let at = rng.below(payload.len());
+                payload[at] = rng.below(256) as u8;
+            }
+            payload.truncate(1 + rng.below(payload.len() + 40).min(payload.len() - 1));
+            let mut format = CacheFormat::default();
+            let _ = format.read(&payload);
+            assert!(format.block_tokens.len() <= MOST_GROUPS);
+        }
     }
 
     #[test]

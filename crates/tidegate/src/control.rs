@@ -223,9 +223,13 @@ fn tell(pool: &Arc<PoolHandle>, telemetry: &Arc<Telemetry>) -> Tell {
         let max_age = pool.settings().load.as_ref().filter(|l| l.orca).map(|l| l.max_age);
         let url = pool.with_endpoints(|p, now, endpoints| {
             let handle = endpoints.get(id.index());
-            // What answers told meanwhile goes with the pages, or in their place where they fail.
+            // What answers told meanwhile goes with the pages. Where these fail for so long that their last word is old, answers go alone.
             let answered = max_age.and_then(|max_age| handle?.answered_at(now, max_age));
-            with_answers(event, answered).into_iter().flatten().for_each(|event| p.on_event(now, event));
+            p.on_event(now, with_answer(event, answered));
+            if let (Some(handle), Event::LoadReported { .. } | Event::LoadMissed(_)) = (handle, event) {
+                let is_unusable = p.endpoints().loads[id.index()].degraded_at(now).is_some();
+                handle.set_unheard(matches!(event, Event::LoadMissed(_)) && is_unusable);
+            }
             handle.map(|e| Arc::clone(&e.url))
         });
         if let Some(url) = url {
@@ -234,14 +238,13 @@ fn tell(pool: &Arc<PoolHandle>, telemetry: &Arc<Telemetry>) -> Tell {
     })
 }
 
-/// What a page told, together with what `answered` told of the same endpoint: beside a report, and in the place of one that is missing.
-fn with_answers(event: Event, answered: Option<LoadReport>) -> [Option<Event>; 2] {
+/// What a page told, together with what `answered` told of the same endpoint.
+fn with_answer(event: Event, answered: Option<LoadReport>) -> Event {
     match (event, answered) {
         (Event::LoadReported { endpoint, report }, Some(answered)) => {
-            [Some(Event::LoadReported { endpoint, report: report.with(&answered) }), None]
+            Event::LoadReported { endpoint, report: report.with(&answered) }
         }
-        (Event::LoadMissed(endpoint), Some(report)) => [Some(event), Some(Event::LoadReported { endpoint, report })],
-        _ => [Some(event), None],
+        _ => event,
     }
 }
 
@@ -259,7 +262,7 @@ mod tests {
     use tidegate_core::time::Instant;
 
     #[test]
-    fn what_answers_tell_goes_with_the_pages_and_stands_in_for_them() {
+    fn what_an_answer_tells_goes_with_the_next_page() {
         let endpoint = EndpointId(3);
         let work = WorkReport { running: Some(4.0), generated_total: Some(100.0), ..WorkReport::default() };
         let page = LoadReport { sampled_at: Instant::from_nanos(9), work, ..LoadReport::default() };
@@ -268,10 +271,8 @@ mod tests {
             LoadReport { sampled_at: Instant::from_nanos(7), load: Some(0.5), work: other, ..LoadReport::default() };
         let told = Event::LoadReported { endpoint, report: page };
         let both = Event::LoadReported { endpoint, report: LoadReport { load: Some(0.5), ..page } };
-        assert_eq!(with_answers(told, Some(answered)), [Some(both), None], "as of the page, whose counts stay whole");
-        assert_eq!(with_answers(told, None), [Some(told), None]);
-        let missed = Event::LoadMissed(endpoint);
-        let stands_in = Event::LoadReported { endpoint, report: answered };
-        assert_eq!(with_answers(missed, Some(answered)), [Some(missed), Some(stands_in)]);
+        assert_eq!(with_answer(told, Some(answered)), both, "as of the page, whose counts stay whole");
+        assert_eq!(with_answer(told, None), told);
+        assert_eq!(with_answer(Event::LoadMissed(endpoint), Some(answered)), Event::LoadMissed(endpoint));
     }
 }

@@ -60,9 +60,9 @@ pub(crate) fn take(headers: &mut HeaderMap, lease: &Lease, now: Instant) {
         return;
     }
     // Two that report by themselves would take each other's place.
-    if lease.pool().settings().load.as_ref().is_some_and(Load::is_polled) {
-        lease.endpoint().on_answered(report);
-    } else {
+    let is_led = lease.pool().settings().load.as_ref().is_some_and(Load::is_polled);
+    lease.endpoint().on_answered(report);
+    if !is_led || lease.endpoint().is_unheard() {
         lease.pool().on_event(Event::LoadReported { endpoint: lease.id(), report });
     }
 }

@@ -40,6 +40,8 @@ pub struct EndpointHandle {
     pub(crate) tells: Seldom,
     /// What its answers told last, where pages are polled as well and lead.
     answered: Mutex<Option<LoadReport>>,
+    /// Whether its pages have failed for so long that nobody leads any more.
+    unheard: AtomicBool,
 }
 
 impl EndpointHandle {
@@ -65,12 +67,23 @@ impl EndpointHandle {
             retired: AtomicBool::new(false),
             tells: Seldom::default(),
             answered: Mutex::default(),
+            unheard: AtomicBool::new(false),
         }
     }
 
     /// An answer told its load; it is told with the next page.
     pub(crate) fn on_answered(&self, report: LoadReport) {
         *self.answered.lock() = Some(report);
+    }
+
+    /// Whether its pages have failed for so long that answers are all there is.
+    pub fn set_unheard(&self, unheard: bool) {
+        self.unheard.store(unheard, Relaxed);
+    }
+
+    /// Whether answers tell the pool by themselves, although pages are polled.
+    pub(crate) fn is_unheard(&self) -> bool {
+        self.unheard.load(Relaxed)
     }
 
     /// What its answers told last, unless it is older than `max_age`.
