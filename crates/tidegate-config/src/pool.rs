@@ -419,7 +419,8 @@ fn check_load(r: &mut Reader<'_, '_>, policy: Option<&Policy>, max_load: Option<
     };
     let said = match load {
         None => "in a pool whose endpoints report no load",
-        Some(_) => "in a pool whose metrics tell requests and tokens, and no load in 0..1",
+        Some(l) if l.metrics.is_some() => "in a pool whose metrics tell requests and tokens, and no load in 0..1",
+        Some(_) => "in a pool whose sources tell no load in 0..1; GPUs and nodes have gates of their own",
     };
     let tells_load = load.is_some_and(Load::tells_load);
     if !tells_load && r.is_set("max_load") && max_load.is_some() && r.all_good(&["max_load"]) {

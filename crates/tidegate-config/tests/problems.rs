@@ -235,6 +235,12 @@ fn metrics_as_a_source_of_load_say_what_is_wrong_with_them() {
     );
     check(&in_pool("    load: { metrics: { load: max(x) } }\n    max_load: 0.8"), "");
     check(
+        &in_pool("    load: { accelerator: {} }\n    max_load: 0.8"),
+        &format!(
+            "6:15 contradiction pools.p.max_load | max_load in a pool whose sources tell no load in 0..1; GPUs and nodes have gates of their own | remove max_load, or add a source, {hint}"
+        ),
+    );
+    check(
         &in_pool("    load: { accelerator: { path: /m, url: 'http://{hst}:1/', max_temprature: 90, xid_errors: off }, orca: true }"),
         "5:43 wrong_type pools.p.load.accelerator.url | http://{hst}:1/ | the one word in braces that is known is {host}
          5:62 unknown_key pools.p.load.accelerator.max_temprature | an unknown key, `max_temprature` | did you mean `max_temperature`? For example: `max_temperature: 90`

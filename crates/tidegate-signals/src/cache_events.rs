@@ -49,9 +49,9 @@ pub(crate) struct CacheListener<D> {
 
 impl<D: Dial> CacheListener<D> {
     pub(crate) async fn run(mut self) {
-        let (mut failed, mut format) = (0, CacheFormat::default());
+        let (mut failed, mut heard) = (0, HeardSoFar::default());
         loop {
-            let Err(fault) = self.listen(&mut format, &mut failed).await;
+            let Err(fault) = self.listen(&mut heard, &mut failed).await;
             self.tell(CacheTold::Lost);
             self.board.say(self.rank, Some(format!("{}: {fault}", self.url.authority())));
             let wait = (WAIT * 2u32.saturating_pow(failed)).min(LONGEST_WAIT);
@@ -60,7 +60,7 @@ impl<D: Dial> CacheListener<D> {
         }
     }
 
-    async fn listen(&self, format: &mut CacheFormat, failed: &mut u32) -> Result<Infallible, Fault> {
+    async fn listen(&self, so_far: &mut HeardSoFar, failed: &mut u32) -> Result<Infallible, Fault> {
         let open = async {
             let io = self.dial.dial(&self.url).await.map_err(Fault::Connect)?;
             Subscription::open(io, self.topic.as_bytes()).await
@@ -68,6 +68,7 @@ impl<D: Dial> CacheListener<D> {
         let mut subscription = timeout(OPEN, open).await.unwrap_or(Err(Fault::NoGreeting))?;
         self.tell(CacheTold::Heard);
         self.board.say(self.rank, None);
+        so_far.is_gap_said = false;
         let (mut held, mut heard_at, mut asked) = (Held::default(), Instant::now(), false);
         loop {
             let until = held.until.unwrap_or(heard_at + SILENCE * if asked { 2 } else { 1 });
@@ -82,7 +83,7 @@ impl<D: Dial> CacheListener<D> {
             if let Some(next) = next {
                 (heard_at, asked, *failed) = (Instant::now(), false, 0);
                 if let Heard::Message(parts) = next {
-                    self.on_message(format, &mut held, &parts);
+                    self.on_message(so_far, &mut held, &parts);
                 }
             } else if held.until.is_none() {
                 if asked {
@@ -101,18 +102,22 @@ impl<D: Dial> CacheListener<D> {
         }
     }
 
-    fn on_message(&self, format: &mut CacheFormat, held: &mut Held, parts: &[Bytes]) {
+    fn on_message(&self, so_far: &mut HeardSoFar, held: &mut Held, parts: &[Bytes]) {
         let numbered = match parts {
             [_, number, payload] => <[u8; 8]>::try_from(&number[..]).ok().map(|n| (u64::from_be_bytes(n), payload)),
             _ => None,
         };
-        let read = numbered.and_then(|(sequence, payload)| Some((sequence, format.read(payload).ok()?)));
+        let read = numbered.and_then(|(sequence, payload)| Some((sequence, so_far.format.read(payload).ok()?)));
         let Some((sequence, changes)) = read else {
             self.board
                 .say(self.rank, Some(format!("{}: a message that is no batch of cache events", self.url.authority())));
             return;
         };
         self.board.say(self.rank, None);
+        let next = so_far.next.replace(sequence.wrapping_add(1));
+        if let Some(next) = next.filter(|next| *next != sequence && !std::mem::replace(&mut so_far.is_gap_said, true)) {
+            self.board.missed(self.rank, next, sequence);
+        }
         if !held.add(sequence, changes) {
             self.flush(held);
             held.add(sequence, changes);
@@ -128,6 +133,16 @@ impl<D: Dial> CacheListener<D> {
     fn tell(&self, told: CacheTold) {
         (self.tell)(Event::CacheTold { endpoint: self.id, rank: self.rank, told });
     }
+}
+
+/// What has to be known of one publisher's batches to read the next.
+#[derive(Debug, Default)]
+struct HeardSoFar {
+    format: CacheFormat,
+    /// The number that comes next.
+    next: Option<u64>,
+    /// Whether it was said of this connection that batches were missed: of a thousand gaps the first is news.
+    is_gap_said: bool,
 }
 
 /// Batches without a gap that are told together.
@@ -171,6 +186,17 @@ impl RankBoard {
     /// For so many ranks, none of them heard so far.
     pub(crate) fn new(pool: Arc<str>, endpoint: Arc<str>, tell_facts: TellFacts, ranks: usize) -> Self {
         Self { pool, endpoint, tell_facts, ranks: Mutex::new(vec![Some("not connected yet".to_owned()); ranks]) }
+    }
+
+    /// Batch `next` was expected of `rank` and `sequence` came.
+    fn missed(&self, rank: u8, next: u64, sequence: u64) {
+        let (pool, endpoint) = (&*self.pool, &*self.endpoint);
+        if sequence < next {
+            tracing::info!(pool, endpoint, rank, sequence, "another process tells of its cache");
+        } else {
+            let missed = sequence - next;
+            tracing::info!(pool, endpoint, rank, missed, "cache events missed: what it holds is no longer counted");
+        }
     }
 
     /// What is wrong with `rank`, or nothing.

@@ -1,4 +1,5 @@
-//! What is polled: active health checks, status pages, engines' metrics, and the metrics of auto-tuning rules.
+//! What is polled and heard: active health checks, status pages, metrics of engines, GPUs and nodes, the events of engines' prefix caches, and
+//! the metrics of auto-tuning rules.
 //!
 //! One task per endpoint and source, each a loop that asks, tells the pool, and waits; so an endpoint never has two questions of the
 //! same kind outstanding, however slow it is. This crate draws no conclusion: thresholds, staleness and degradation are core's.
