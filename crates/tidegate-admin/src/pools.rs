@@ -174,8 +174,9 @@ pub(crate) struct CacheView {
 }
 
 impl CacheView {
-    fn read(prefixes: &PrefixIndex, id: EndpointId) -> Self {
-        let resident = prefixes.resident(id);
+    fn read(prefixes: &PrefixIndex, id: EndpointId, is_listened_to: bool) -> Self {
+        // A reload may have ended the listening: what was heard before is no news then.
+        let resident = prefixes.resident(id).filter(|_| is_listened_to);
         let hearing = resident.and_then(Resident::hearing);
         Self {
             blocks: prefixes.blocks(id),
@@ -225,7 +226,7 @@ impl EndpointView {
         self.stats.dispatched
     }
 
-    fn read(pool: &Pool, now: Instant, index: usize, url: &Arc<str>, has_load: bool) -> Self {
+    fn read(pool: &Pool, now: Instant, index: usize, url: &Arc<str>, (has_load, listens): (bool, bool)) -> Self {
         let id = EndpointId(index as u32);
         let (endpoints, hot) = (pool.endpoints(), pool.endpoints().get(id));
         let stats = &endpoints.stats[index];
@@ -248,7 +249,7 @@ impl EndpointView {
             report_age_s: last.map(|report| now.secs_since(report.sampled_at)),
             work: last.and_then(|report| WorkView::read(&report.work)),
             used: last.and_then(|report| UsedView::read(report.utilisation)),
-            cache: pool.prefixes().map(|prefixes| CacheView::read(prefixes, id)),
+            cache: pool.prefixes().map(|prefixes| CacheView::read(prefixes, id, listens)),
             signals: Vec::new(),
             response_time_s: stats.response_times.mean(),
             ttft_s: stats.first_bytes.mean(),
@@ -269,11 +270,12 @@ impl PoolView {
     pub(crate) fn read(handle: &PoolHandle) -> Self {
         handle.with_endpoints(|pool, now, all| {
             let has_load = pool.config().load.is_some();
+            let listens = handle.settings().prefix_cache.as_ref().is_some_and(|c| c.events.is_some());
             let (mut endpoints, mut leaving) = (Vec::with_capacity(all.len()), Vec::new());
             for (index, endpoint) in all.iter().enumerate() {
                 let in_flight = pool.endpoints().get(EndpointId(index as u32)).in_flight;
                 if !endpoint.is_retired() {
-                    endpoints.push(EndpointView::read(pool, now, index, &endpoint.url, has_load));
+                    endpoints.push(EndpointView::read(pool, now, index, &endpoint.url, (has_load, listens)));
                 } else if in_flight > 0 {
                     leaving.push(LeavingView { url: Arc::clone(&endpoint.url), in_flight });
                 }
