@@ -15,6 +15,7 @@ test: setup check
 	tools/run-tests
 	$(CARGO) build --quiet -p tidegate
 	tools/openai-client $(TARGET)/debug/tidegate
+	tools/cache-events $(TARGET)/debug/tidegate
 	tools/smuggling $(TARGET)/debug/tidegate
 	$(CARGO) test --quiet --manifest-path bench/Cargo.toml --target-dir $(TARGET)/bench-build
 

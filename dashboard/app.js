@@ -10,6 +10,7 @@ const GATES = {
   usable: ["good", "usable"],
   full: ["warn", "full"],
   overloaded: ["warn", "overloaded"],
+  unfit: ["warn", "unfit"],
   cooling_down: ["warn", "cooling down"],
   draining: ["off", "draining"],
   weight_zero: ["off", "weight 0"],
@@ -168,6 +169,8 @@ function reasons(endpoint) {
   if (breaker.level === "reduced") said.push("breaker: weight reduced");
   if (endpoint.share < 1) said.push("ramping up, " + percent(endpoint.share));
   if (endpoint.degraded) said.push("load signal " + endpoint.degraded);
+  const cache = endpoint.cache || {};
+  if (cache.events === "missing" || cache.events === "silent") said.push("cache events " + cache.events);
   for (const signal of endpoint.signals || []) {
     if (signal.gate) said.push(signal.gate);
     if (signal.trouble) said.push(signal.source + ": " + signal.trouble);
@@ -183,6 +186,12 @@ function signals(endpoint) {
   const work = endpoint.work || {};
   const counts = Object.keys(work).filter((key) => work[key] !== null).map((key) => `${key} ${work[key]}`);
   if (counts.length) lines.push(counts.join(", "));
+  const used = endpoint.used || {};
+  const uses = Object.keys(used).filter((key) => used[key] !== null).map((key) => `${key} ${percent(used[key])}`);
+  if (uses.length) lines.push("used: " + uses.join(", "));
+  const cache = endpoint.cache;
+  if (cache) lines.push(`prefix cache: ${cache.blocks} blocks expected` + (cache.events ? `, events ${cache.events}` : "") +
+    (cache.events && cache.resident_tokens !== null ? `, ${cache.resident_tokens} tokens held` : ""));
   if (endpoint.report_age_s !== null) lines.push(`report ${endpoint.report_age_s.toFixed(1)} s old`);
   return lines.join("\n");
 }
@@ -260,11 +269,14 @@ function render(snapshot) {
     c.degraded.hidden = pool.degraded === 0;
     set(c.degraded, `degraded: ${pool.degraded} load signal${pool.degraded === 1 ? "" : "s"} unusable`);
     const keys = pool.affinity_keys ? ` · ${pool.affinity_keys} affinity keys` : "";
+    const prefix = pool.prefix_cache;
+    const prompts = prefix ? prefix.hits + prefix.misses : 0;
+    const cached = prompts ? ` · ${percent(prefix.hits / prompts)} of prompts known` : "";
     const limit = pool.limit === null ? "" : ` of ${pool.limit}`;
     const classes = Object.entries(pool.waiting_by_class || {}).map(([name, n]) => `${name} ${n}`).join(", ");
     const waiting = pool.waiting ? ` · ${pool.waiting} waiting${classes ? ` (${classes})` : ""}` : "";
     const leaving = (pool.leaving || []).map((e) => ` · ${e.url} leaves with ${e.in_flight}`).join("");
-    set(c.facts, `${pool.usable} of ${pool.endpoints.length} usable · ${pool.in_flight}${limit} in flight${waiting} · ${rate(poolRate)} requests/s${keys}${leaving}`);
+    set(c.facts, `${pool.usable} of ${pool.endpoints.length} usable · ${pool.in_flight}${limit} in flight${waiting} · ${rate(poolRate)} requests/s${keys}${cached}${leaving}`);
     for (const endpoint of pool.endpoints) show(endpoint, poolRate, row(pool, endpoint, c.body, snapshot.actions));
     total.rate += poolRate;
     total.inFlight += pool.in_flight;

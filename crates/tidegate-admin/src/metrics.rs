@@ -1,13 +1,21 @@
 //! `/metrics`: what telemetry counted, and gauges read from the pools at this moment.
 
-use crate::pools::{EndpointView, PoolView};
+use crate::pools::{EndpointView, PoolView, PrefixView};
 use std::sync::Arc;
 use tidegate_core::endpoint::Gate;
+use tidegate_core::prefix::Hearing;
 use tidegate_proxy::PoolHandle;
 use tidegate_telemetry::{Exposition, Family, Telemetry, family};
 
 type PoolGauge = (Family, fn(&PoolView) -> f64);
+type PrefixNumber = (Family, fn(&PrefixView) -> f64);
 type EndpointGauge = (Family, fn(&PoolView, &EndpointView) -> Option<f64>);
+
+const PREFIX_NUMBERS: [PrefixNumber; 3] = [
+    (family::PREFIX_BLOCKS, |p| p.blocks as f64),
+    (family::PREFIX_BYTES, |p| p.bytes as f64),
+    (family::PREFIX_MATCHED, |p| p.matched_tokens),
+];
 
 const POOL_GAUGES: [PoolGauge; 5] = [
     (family::POOL_WAITING, |p| p.waiting as f64),
@@ -17,7 +25,7 @@ const POOL_GAUGES: [PoolGauge; 5] = [
     (family::POOL_DEGRADED, |p| p.degraded as f64),
 ];
 
-const ENDPOINT_GAUGES: [EndpointGauge; 10] = [
+const ENDPOINT_GAUGES: [EndpointGauge; 13] = [
     (family::IN_FLIGHT, |_, e| Some(f64::from(e.in_flight))),
     (family::PENDING, |_, e| Some(f64::from(e.pending))),
     (family::WEIGHT, |_, e| Some(e.weight)),
@@ -26,6 +34,9 @@ const ENDPOINT_GAUGES: [EndpointGauge; 10] = [
     (family::HEALTHY, |_, e| e.healthy().map(f64::from)),
     (family::OPEN, |_, e| Some(f64::from(e.is_open()))),
     (family::DEGRADED, |p, e| p.has_load.then(|| f64::from(e.degraded.is_some()))),
+    (family::CACHE_HEARD, |_, e| e.cache.as_ref()?.hearing.map(|h| f64::from(h != Hearing::Missing))),
+    (family::CACHE_TOKENS, |_, e| e.cache.as_ref().filter(|c| c.hearing.is_some())?.resident_tokens.map(|t| t as f64)),
+    (family::CACHE_GAPS, |_, e| e.cache.as_ref().filter(|c| c.hearing.is_some()).map(|c| c.gaps as f64)),
     (family::RESPONSE, |_, e| e.response_time_s),
     (family::DISPATCHED, |_, e| Some(e.dispatched() as f64)),
 ];
@@ -37,6 +48,7 @@ pub fn render(pools: &[Arc<PoolHandle>], telemetry: &Telemetry) -> String {
     page.sample(&family::BUILD, &[env!("CARGO_PKG_VERSION")], 1.0);
     telemetry.render(&mut page);
     let pools: Vec<PoolView> = pools.iter().map(|p| PoolView::read(p)).collect();
+    let prefixes = || pools.iter().filter_map(|p| Some((&*p.name, p.prefix_cache.as_ref()?)));
     page.family(&family::POOL_LIMIT);
     for pool in &pools {
         if let Some(limit) = pool.limit {
@@ -52,6 +64,15 @@ pub fn render(pools: &[Arc<PoolHandle>], telemetry: &Telemetry) -> String {
     for (family, read) in &POOL_GAUGES {
         page.family(family);
         pools.iter().for_each(|p| page.sample(family, &[&p.name], read(p)));
+    }
+    for (family, read) in &PREFIX_NUMBERS {
+        page.family(family);
+        prefixes().for_each(|(name, cache)| page.sample(family, &[name], read(cache)));
+    }
+    page.family(&family::PREFIX_LOOKUPS);
+    for (name, cache) in prefixes() {
+        page.sample(&family::PREFIX_LOOKUPS, &[name, "hit"], cache.hits as f64);
+        page.sample(&family::PREFIX_LOOKUPS, &[name, "miss"], cache.misses as f64);
     }
     let endpoints = || pools.iter().flat_map(|p| p.endpoints.iter().map(move |e| (p, e)));
     for (family, read) in &ENDPOINT_GAUGES {

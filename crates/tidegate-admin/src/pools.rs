@@ -6,11 +6,13 @@ use crate::config::ConfigView;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tidegate_config::Load;
 use tidegate_core::breaker::Level;
 use tidegate_core::endpoint::Gate;
 use tidegate_core::id::EndpointId;
-use tidegate_core::load::WorkReport;
+use tidegate_core::load::{LoadReport, WorkReport};
 use tidegate_core::pool::Pool;
+use tidegate_core::prefix::{Hearing, PrefixCounts, PrefixIndex, Resident};
 use tidegate_core::queue::FairQueue;
 use tidegate_core::time::Instant;
 use tidegate_proxy::PoolHandle;
@@ -51,6 +53,9 @@ pub(crate) struct PoolView {
     pub(crate) degraded: usize,
     pub(crate) panic: bool,
     pub(crate) affinity_keys: usize,
+    /// What is remembered of prompts; absent in pools that remember none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) prefix_cache: Option<PrefixView>,
     #[serde(skip)]
     pub(crate) gates: [u32; Gate::ALL.len()],
     #[serde(skip)]
@@ -59,6 +64,16 @@ pub(crate) struct PoolView {
     /// Endpoints that a reload took out and that still have requests.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     leaving: Vec<LeavingView>,
+}
+
+/// The index of prompts, and what came of it since the start.
+#[derive(Debug, Serialize)]
+pub(crate) struct PrefixView {
+    pub(crate) blocks: usize,
+    pub(crate) bytes: usize,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) matched_tokens: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -91,6 +106,12 @@ pub(crate) struct EndpointView {
     report_age_s: Option<f64>,
     /// What the endpoint says of its own requests; `null` in pools whose endpoints say nothing.
     work: Option<WorkView>,
+    /// Used share of what is below it, 0..1; absent where no source tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    used: Option<UsedView>,
+    /// What is known of its prefix cache; absent in pools that remember no prompts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cache: Option<CacheView>,
     /// What its pages were found to expose.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     signals: Vec<SignalFacts>,
@@ -102,6 +123,20 @@ pub(crate) struct EndpointView {
     /// The actions that are on.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     actions: BTreeMap<&'static str, bool>,
+}
+
+/// The newest report of what is used.
+#[derive(Debug, Serialize)]
+struct UsedView {
+    cpu: Option<f64>,
+    gpu: Option<f64>,
+    memory: Option<f64>,
+}
+
+impl UsedView {
+    fn read([cpu, gpu, memory]: [Option<f64>; 3]) -> Option<Self> {
+        (cpu.is_some() || gpu.is_some() || memory.is_some()).then_some(Self { cpu, gpu, memory })
+    }
 }
 
 /// The newest report of an engine's own counts, of all its clients.
@@ -118,6 +153,39 @@ impl WorkView {
     fn read(work: &WorkReport) -> Option<Self> {
         let WorkReport { running, waiting, queued_tokens, kv_usage, .. } = *work;
         (!work.is_empty()).then_some(Self { running, waiting, queued_tokens, kv_usage })
+    }
+}
+
+/// What is known of an endpoint's prefix cache.
+#[derive(Debug, Serialize)]
+pub(crate) struct CacheView {
+    /// Blocks of prompts that are expected to be there.
+    blocks: u32,
+    /// How far that is believed, 0..1, by what answers tell.
+    trust: f64,
+    /// `counted`, `uncounted`, `silent` or `missing`; `null` where nobody listens.
+    events: Option<&'static str>,
+    /// Tokens it holds by its own events; `null` where some were missed.
+    pub(crate) resident_tokens: Option<u64>,
+    /// How often events were missed.
+    pub(crate) gaps: u64,
+    #[serde(skip)]
+    pub(crate) hearing: Option<Hearing>,
+}
+
+impl CacheView {
+    fn read(prefixes: &PrefixIndex, id: EndpointId, is_listened_to: bool) -> Self {
+        // A reload may have ended the listening: what was heard before is no news then.
+        let resident = prefixes.resident(id).filter(|_| is_listened_to);
+        let hearing = resident.and_then(Resident::hearing);
+        Self {
+            blocks: prefixes.blocks(id),
+            trust: prefixes.trust(id),
+            events: hearing.map(Hearing::as_str),
+            resident_tokens: resident.and_then(Resident::tokens),
+            gaps: resident.map_or(0, Resident::gaps),
+            hearing,
+        }
     }
 }
 
@@ -158,7 +226,7 @@ impl EndpointView {
         self.stats.dispatched
     }
 
-    fn read(pool: &Pool, now: Instant, index: usize, url: &Arc<str>, has_load: bool) -> Self {
+    fn read(pool: &Pool, now: Instant, index: usize, url: &Arc<str>, (has_load, listens): (bool, bool)) -> Self {
         let id = EndpointId(index as u32);
         let (endpoints, hot) = (pool.endpoints(), pool.endpoints().get(id));
         let stats = &endpoints.stats[index];
@@ -180,6 +248,8 @@ impl EndpointView {
             degraded: endpoints.loads[index].degraded_at(now).filter(|_| has_load).map(|why| why.as_str()),
             report_age_s: last.map(|report| now.secs_since(report.sampled_at)),
             work: last.and_then(|report| WorkView::read(&report.work)),
+            used: last.and_then(|report| UsedView::read(report.utilisation)),
+            cache: pool.prefixes().map(|prefixes| CacheView::read(prefixes, id, listens)),
             signals: Vec::new(),
             response_time_s: stats.response_times.mean(),
             ttft_s: stats.first_bytes.mean(),
@@ -200,11 +270,12 @@ impl PoolView {
     pub(crate) fn read(handle: &PoolHandle) -> Self {
         handle.with_endpoints(|pool, now, all| {
             let has_load = pool.config().load.is_some();
+            let listens = handle.settings().prefix_cache.as_ref().is_some_and(|c| c.events.is_some());
             let (mut endpoints, mut leaving) = (Vec::with_capacity(all.len()), Vec::new());
             for (index, endpoint) in all.iter().enumerate() {
                 let in_flight = pool.endpoints().get(EndpointId(index as u32)).in_flight;
                 if !endpoint.is_retired() {
-                    endpoints.push(EndpointView::read(pool, now, index, &endpoint.url, has_load));
+                    endpoints.push(EndpointView::read(pool, now, index, &endpoint.url, (has_load, listens)));
                 } else if in_flight > 0 {
                     leaving.push(LeavingView { url: Arc::clone(&endpoint.url), in_flight });
                 }
@@ -220,6 +291,10 @@ impl PoolView {
                 degraded: endpoints.iter().filter(|e| e.degraded.is_some()).count(),
                 panic: pool.is_panicking(),
                 affinity_keys: pool.affinity_keys(),
+                prefix_cache: pool.prefixes().map(|prefixes| {
+                    let PrefixCounts { hits, misses, matched_tokens } = prefixes.counts();
+                    PrefixView { blocks: prefixes.len(), bytes: prefixes.bytes(), hits, misses, matched_tokens }
+                }),
                 gates: Gate::ALL.map(|gate| pool.count(gate)),
                 has_load,
                 endpoints,
@@ -245,14 +320,55 @@ pub(crate) fn snapshot(shared: &Shared) -> Snapshot {
             view.actions.insert(name, on);
         }
     }
-    for pool in pools.iter_mut().filter(|p| p.has_load) {
+    for (pool, handle) in pools.iter_mut().zip(&shared.current.load().pools) {
+        let load = handle.settings().load.as_ref();
+        if let Some(load) = load.filter(|l| l.orca) {
+            tell_answers(pool, handle, load);
+        }
+    }
+    for pool in pools.iter_mut().filter(|p| p.has_load || p.prefix_cache.is_some()) {
         for endpoint in &mut pool.endpoints {
-            endpoint.signals = shared.telemetry.facts(&pool.name, &endpoint.url);
+            endpoint.signals.extend(shared.telemetry.facts(&pool.name, &endpoint.url));
         }
     }
     let actions = shared.actions.iter().map(|a| ActionView { name: a.name, on: a.on, off: a.off }).collect();
     let config = shared.config.as_ref().map(|book| book.config());
     Snapshot { version: env!("CARGO_PKG_VERSION"), config, actions, pools }
+}
+
+/// What answers were found to tell, as one more signal: nothing polls them, so nobody else says so.
+fn tell_answers(pool: &mut PoolView, handle: &PoolHandle, load: &Load) {
+    handle.with_endpoints(|p, now, all| {
+        for endpoint in &mut pool.endpoints {
+            let by_page = load.is_polled();
+            let told = if by_page {
+                all.get(endpoint.index).and_then(|e| e.answered_at(now, load.max_age))
+            } else {
+                p.endpoints().loads.get(endpoint.index).and_then(|signal| signal.last().copied())
+            };
+            endpoint.signals.push(of_answers(told.as_ref()));
+        }
+    });
+}
+
+fn of_answers(told: Option<&LoadReport>) -> SignalFacts {
+    let mut facts = SignalFacts { source: "orca", ..SignalFacts::default() };
+    let Some(report) = told else {
+        return SignalFacts { trouble: Some("no answer has told its load so far, or lately".to_owned()), ..facts };
+    };
+    let [cpu, _, memory] = report.utilisation;
+    let WorkReport { running, waiting, kv_usage, .. } = report.work;
+    for (name, value) in [
+        ("load", report.load),
+        ("cpu", cpu),
+        ("memory", memory),
+        ("running", running),
+        ("waiting", waiting),
+        ("kv_usage", kv_usage),
+    ] {
+        if value.is_some() { facts.present.push(name) } else { facts.missing.push(name) }
+    }
+    facts
 }
 
 /// Whether an endpoint of the pool could serve now or is only busy.

@@ -14,6 +14,11 @@ use tidegate_config::{Config, Secret};
 use tidegate_core::event::Event;
 use tidegate_core::id::EndpointId;
 use tidegate_core::load::{LoadReport, WorkReport};
+use tidegate_core::outcome::{Outcome, Verdict};
+use tidegate_core::pool::{Decision, Pool};
+use tidegate_core::prefix::{CacheBatch, CacheTold};
+use tidegate_core::request::Request;
+use tidegate_core::time::Instant;
 use tidegate_proxy::{Gateway, PoolHandle};
 use tidegate_telemetry::{Record, SignalFacts, Sink, Telemetry, family};
 
@@ -29,6 +34,11 @@ pools:
   embed:
     policy: round_robin
     endpoints: [{ url: http://127.0.0.1:8003 }]
+  prompts:
+    policy: adaptive
+    endpoints: [{ url: http://127.0.0.1:8004 }, { url: http://127.0.0.1:8005 }]
+    prefix_cache: { events: {} }
+    load: { orca: true }
 ";
 
 /// A gateway, its telemetry, and an admin server in front.
@@ -188,8 +198,10 @@ async fn ready_needs_bound_listeners_and_somebody_who_may_serve() {
     assert_eq!((reply.status, reply.json()["ready"].as_bool()), (503, Some(false)));
     server.is_ready.store(true, SeqCst);
     let drain = json!({ "draining": true });
-    server.post("/api/pools/embed/endpoints/0/drain", &drain).await;
-    assert_eq!(server.get("/readyz").await.status, 200, "one pool of two still serves");
+    for path in ["embed/endpoints/0", "prompts/endpoints/0", "prompts/endpoints/1"] {
+        server.post(&format!("/api/pools/{path}/drain"), &drain).await;
+    }
+    assert_eq!(server.get("/readyz").await.status, 200, "one pool of three still serves");
     server.post("/api/pools/chat/endpoints/0/drain", &drain).await;
     server.post("/api/pools/chat/endpoints/1/weight", &json!({ "weight": 0 })).await;
     let reply = server.get("/readyz").await;
@@ -318,6 +330,54 @@ async fn bodies_are_bounded() {
     assert_eq!(server.pools()[0].with(|p, _| p.endpoints().hot[0].gate.as_str()), "usable");
 }
 
+/// Sends a prompt of two blocks, and then one that goes on from it, to whoever has it. Its place, which told that it holds 640 tokens.
+fn send_a_prompt_twice(pool: &mut Pool, now: Instant) -> u32 {
+    let mut at = EndpointId(0);
+    for prompt in [&[1, 2][..], &[1, 2, 3]] {
+        let request = Request { prefix: prompt, block_tokens: 256, prompt_tokens: Some(800), ..Request::default() };
+        let Decision::Send { ticket, .. } = pool.admit(now, &request, None) else { panic!("there is room") };
+        at = ticket.endpoint();
+        pool.settle(now, ticket, Outcome::new(Verdict::Success));
+    }
+    let batch = CacheBatch { sequence: 0, batches: 1, cleared: false, stored_tokens: 640, removed_tokens: 0 };
+    pool.on_event(now, Event::CacheTold { endpoint: at, rank: 0, told: CacheTold::Batch(batch) });
+    at.0
+}
+
+#[tokio::test]
+async fn pools_whose_answers_tell_show_what_these_tell() {
+    let server = Server::start(None, Vec::new()).await;
+    server.pools()[2].with(|p, now| {
+        let work = WorkReport { kv_usage: Some(0.5), ..WorkReport::default() };
+        let utilisation = [None, Some(0.7), Some(0.2)];
+        let report = LoadReport { sampled_at: now, load: Some(0.4), work, utilisation, ..LoadReport::default() };
+        p.on_event(now, Event::LoadReported { endpoint: EndpointId(0), report });
+    });
+    let reply = server.get("/api/pools").await.json();
+    let endpoints = &reply["pools"][2]["endpoints"];
+    let signal = |k: usize| &endpoints[k]["signals"][0];
+    assert_eq!((&signal(0)["source"], &signal(0)["present"]), (&json!("orca"), &json!(["load", "memory", "kv_usage"])));
+    assert_eq!(endpoints[0]["used"], json!({ "cpu": null, "gpu": 0.7, "memory": 0.2 }));
+    assert_eq!(endpoints[1].get("used"), None);
+    assert!(signal(1)["trouble"].as_str().is_some_and(|t| t.contains("no answer")), "{endpoints}");
+    assert_eq!(endpoints[1]["degraded"], Value::Null, "who is asked nothing says nothing");
+}
+
+#[tokio::test]
+async fn what_is_known_of_caches_is_told() {
+    let server = Server::start(None, Vec::new()).await;
+    let told = server.pools()[2].with(send_a_prompt_twice);
+    let reply = server.get("/api/pools").await.json();
+    let (chat, prompts) = (&reply["pools"][0], &reply["pools"][2]);
+    assert_eq!((chat.get("prefix_cache"), chat["endpoints"][0].get("cache")), (None, None));
+    let expected = json!({ "blocks": 3, "bytes": prompts["prefix_cache"]["bytes"], "hits": 1, "misses": 1, "matched_tokens": 512.0 });
+    assert_eq!(prompts["prefix_cache"], expected);
+    let cache = |place: u32| &prompts["endpoints"][place as usize]["cache"];
+    let heard = json!({ "blocks": 3, "trust": 1.0, "events": "counted", "resident_tokens": 640, "gaps": 0 });
+    let unheard = json!({ "blocks": 0, "trust": 1.0, "events": null, "resident_tokens": null, "gaps": 0 });
+    assert_eq!((cache(told), cache(1 - told)), (&heard, &unheard));
+}
+
 #[tokio::test]
 async fn every_metric_rendered_is_documented_and_the_gauges_are_there() {
     let server = Server::start(None, Vec::new()).await;
@@ -327,6 +387,7 @@ async fn every_metric_rendered_is_documented_and_the_gauges_are_there() {
         let endpoint = tidegate_core::id::EndpointId(0);
         p.on_event(now, tidegate_core::event::Event::LoadReported { endpoint, report });
     });
+    let told = server.pools()[2].with(send_a_prompt_twice);
     let reply = server.get("/metrics").await;
     assert_eq!(reply.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
     let docs = include_str!("../../../docs/metrics.md");
@@ -346,9 +407,21 @@ async fn every_metric_rendered_is_documented_and_the_gauges_are_there() {
         r#"tidegate_endpoint_load{pool="chat",endpoint="http://127.0.0.1:8001"} 0.25"#,
         r#"tidegate_endpoint_gate{pool="embed",endpoint="http://127.0.0.1:8003",gate="usable"} 1"#,
         r#"tidegate_endpoint_weight{pool="chat",endpoint="http://127.0.0.1:8002"} 2"#,
+        r#"tidegate_prefix_blocks{pool="prompts"} 3"#,
+        r#"tidegate_prefix_lookups_total{pool="prompts",result="hit"} 1"#,
+        r#"tidegate_prefix_lookups_total{pool="prompts",result="miss"} 1"#,
+        r#"tidegate_prefix_matched_tokens_total{pool="prompts"} 512"#,
+        &format!(r#"tidegate_endpoint_cache_tokens{{pool="prompts",endpoint="http://127.0.0.1:800{}"}} 640"#, 4 + told),
+        &format!(
+            r#"tidegate_endpoint_cache_events_heard{{pool="prompts",endpoint="http://127.0.0.1:800{}"}} 1"#,
+            4 + told
+        ),
     ] {
         assert!(reply.body.lines().any(|l| l == line), "no {line} in\n{}", reply.body);
     }
+    let absent =
+        format!(r#"tidegate_endpoint_cache_tokens{{pool="prompts",endpoint="http://127.0.0.1:800{}"}}"#, 5 - told);
+    assert!(!reply.body.contains(&absent), "nobody heard of its cache");
     let absent = r#"tidegate_endpoint_load{pool="chat",endpoint="http://127.0.0.1:8002"}"#;
     assert!(!reply.body.contains(absent), "a missing load is no load of 0");
 }

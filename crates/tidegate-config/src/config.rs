@@ -15,6 +15,7 @@ use crate::rate_limits::RateLimit;
 use crate::reader::{Reader, Section, Switch, section};
 use crate::route::{self, Match, Route};
 use crate::rules::{self, Draft, Rule, Targets};
+use crate::slo;
 use crate::template;
 use crate::tenants::{self, Tenants};
 use crate::walk::{Complaint, NOTHING, Place, Walk};
@@ -206,9 +207,7 @@ impl Section for Config {
         if pools.is_empty() && r.is_set("pools") && r.all_good(&["pools"]) {
             r.missing("pools");
         }
-        check_names(r, "rate limit");
-        check_names(r, "concurrency limit");
-        check_names(r, "rule");
+        ["rate limit", "concurrency limit", "rule"].iter().for_each(|what| check_names(r, what));
         let targets = Targets { rates: &rate_limits, concurrency: &concurrency_limits, pools: &pools };
         let rules = rules::resolve(r.walk, drafts, &targets);
         let classes: Vec<String> = pools
@@ -222,6 +221,7 @@ impl Section for Config {
             tenants::check_uses(r, tenants.as_ref(), &names);
         }
         tenants::check_certificates(r, &listeners);
+        slo::check(r);
         check_addresses(r);
         check_loops(r, &listeners);
         route::check(r, &routes, &pools);

@@ -2,6 +2,7 @@
 
 use crate::concurrency_limits::Adaptive;
 use crate::key::{Absent, Key, Kind, Table};
+use crate::prefix_cache::{PublisherUrl, publisher_url};
 use crate::reader::{Reader, Section, Switch};
 use crate::scalar::Bad;
 use std::fmt;
@@ -31,6 +32,8 @@ pub struct Endpoint {
     pub max_context: Option<u32>,
     /// Its GPUs, by index or UUID, among those that an exporter tells of; empty: all.
     pub gpus: Vec<String>,
+    /// Where its engine publishes what its prefix cache stores and removes, if not where the pool says.
+    pub cache_events: Option<PublisherUrl>,
 }
 
 impl Endpoint {
@@ -74,6 +77,11 @@ impl EndpointUrl {
     /// What stands in the place of one that could not be read.
     pub(crate) fn nowhere() -> Self {
         Self { tls: false, host: String::new(), port: 80 }
+    }
+
+    /// The same at another port; `None` for port 0.
+    pub(crate) fn with_port(&self, port: u16) -> Option<Self> {
+        (port > 0).then(|| Self { port, ..self.clone() })
     }
 
     /// Whether it begins with `https://`.
@@ -153,6 +161,16 @@ pub(crate) fn url(_: &Kind, text: &str) -> Result<EndpointUrl, Bad> {
     }
 }
 
+/// Reads an index or a UUID.
+fn gpu(_: &Kind, text: &str) -> Result<String, Bad> {
+    let is_index = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let is_uuid = text.starts_with(|c: char| c.is_ascii_alphabetic());
+    if is_index || is_uuid {
+        return Ok(text.to_owned());
+    }
+    Err(Bad::Type("a GPU is an index from 0 up, or a UUID such as GPU-8f2a".to_owned()))
+}
+
 impl Section for Endpoint {
     const TABLE: &'static Table = &Table {
         place: "pools.NAME.endpoints[]",
@@ -221,6 +239,13 @@ impl Section for Endpoint {
                 summary: "Its GPUs, by index or UUID, on the page of `load.accelerator`.",
                 example: "[0, 1]",
             },
+            Key {
+                name: "cache_events",
+                kind: Kind::PublisherUrl,
+                absent: Absent::Means("what `prefix_cache.events.url` says"),
+                summary: "Where its engine publishes what its prefix cache stores and removes, where `prefix_cache.events` listens.",
+                example: "tcp://10.0.0.5:5560",
+            },
         ],
     };
 
@@ -236,13 +261,14 @@ impl Section for Endpoint {
             Switch::On(adaptive) => Some(adaptive),
             Switch::Off | Switch::Absent => None,
         };
-        let gpus = r.texts("gpus", |_, text| Ok(text.to_owned()));
+        let gpus = r.texts("gpus", gpu);
+        let cache_events = r.value("cache_events", publisher_url);
         let models = Some(r.texts("models", |_, text| Ok(text.to_owned()))).filter(|m: &Vec<String>| !m.is_empty());
         let adapters = r.texts("adapters", |_, text| Ok(text.to_owned()));
         let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let max_adapters = r.integer_or_none("max_adapters").map(small);
         let max_context = r.integer_or_none("max_context").map(small);
-        Self { url, weight, max_in_flight, adaptive, models, adapters, max_adapters, max_context, gpus }
+        Self { url, weight, max_in_flight, adaptive, models, adapters, max_adapters, max_context, gpus, cache_events }
     }
 }
 

@@ -106,6 +106,8 @@ pub enum Kind {
     Url,
     /// `http://host:port/path`.
     PageUrl,
+    /// `tcp://host:port`.
+    PublisherUrl,
     /// The path of an HTTP request, starting with `/`.
     Path,
     /// A number, a duration (in seconds) or a percentage (0..1): whatever a metric may be compared with.
@@ -203,6 +205,7 @@ impl fmt::Display for Kind {
             Self::Address => f.write_str("an IP address and a port"),
             Self::Url => f.write_str("http://host:port"),
             Self::PageUrl => f.write_str("http://host:port/path"),
+            Self::PublisherUrl => f.write_str("tcp://host:port"),
             Self::Path => f.write_str("a path that starts with /"),
             Self::Reading => f.write_str("a number, a duration or a percentage"),
             Self::Expression => {

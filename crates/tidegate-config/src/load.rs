@@ -3,12 +3,15 @@
 mod accelerator;
 mod engine;
 mod metrics;
+mod node;
 pub(crate) mod polled;
 mod status;
 
 pub use accelerator::AcceleratorSource;
 pub use engine::Engine;
 pub use metrics::MetricsSource;
+pub use node::NodeSource;
+pub(crate) use polled::HOST;
 pub use polled::{Beside, Polled};
 
 use crate::key::{Absent, Key, Kind, Table};
@@ -27,6 +30,8 @@ pub struct Load {
     pub metrics: Option<MetricsSource>,
     /// The GPUs below the engines.
     pub accelerator: Option<AcceleratorSource>,
+    /// The machines below the engines.
+    pub node: Option<NodeSource>,
     /// Whether answers tell their engine's load in a header.
     pub orca: bool,
     /// Age from which a report counts for nothing.
@@ -38,26 +43,35 @@ pub struct Load {
 impl Load {
     /// What core is told.
     pub fn core(&self) -> LoadConfig {
-        LoadConfig { max_age: self.max_age, per_request: self.per_request }
+        LoadConfig { max_age: self.max_age, per_request: self.per_request, by_answers: self.orca && !self.is_polled() }
+    }
+
+    /// Whether a page is polled.
+    pub fn is_polled(&self) -> bool {
+        self.pages().next().is_some()
+    }
+
+    /// All pages that are polled.
+    fn pages(&self) -> impl Iterator<Item = &Polled> {
+        let metrics = self.metrics.as_ref().map(|m| &m.page);
+        let accelerator = self.accelerator.as_ref().map(|a| &a.page);
+        [self.status.as_ref(), metrics, accelerator, self.node.as_ref().map(|n| &n.page)].into_iter().flatten()
     }
 
     /// Whether a source tells a load in 0..1, which `max_load` and policies by load go by.
     pub fn tells_load(&self) -> bool {
         let metrics = self.metrics.as_ref().is_some_and(|m| m.load.is_some());
-        self.status.is_some() || metrics || self.accelerator.is_some() || self.orca
+        self.status.is_some() || metrics || self.orca
     }
 
     /// Whether a source tells how much of CPU, GPU or memory is used.
     pub fn tells_utilisation(&self) -> bool {
-        self.status.is_some() || self.accelerator.is_some() || self.orca
+        self.status.is_some() || self.accelerator.is_some() || self.node.is_some() || self.orca
     }
 
     /// The longest interval of its sources.
     fn interval(&self) -> Duration {
-        let (metrics, accelerator) =
-            (self.metrics.as_ref().map(|m| &m.page), self.accelerator.as_ref().map(|a| &a.page));
-        let polled = [self.status.as_ref(), metrics, accelerator].into_iter().flatten();
-        polled.map(|p| p.interval).max().unwrap_or(BY_ANSWERS)
+        self.pages().map(|p| p.interval).max().unwrap_or(BY_ANSWERS)
     }
 }
 
@@ -67,7 +81,7 @@ const BY_ANSWERS: Duration = Duration::from_secs(5);
 impl Section for Load {
     const TABLE: &'static Table = &Table {
         place: "pools.NAME.load",
-        summary: "Where an endpoint's load comes from: at least one of status, metrics, accelerator and orca.",
+        summary: "Where an endpoint's load comes from: at least one of status, metrics, accelerator, node and orca.",
         keys: &[
             Key {
                 name: "status",
@@ -91,10 +105,17 @@ impl Section for Load {
                 example: "{ url: 'http://{host}:9400/metrics', max_temperature: 90 }",
             },
             Key {
+                name: "node",
+                kind: Kind::Table(NodeSource::TABLE),
+                absent: Absent::Means("nothing is known of the machines"),
+                summary: "Poll a node exporter on the machines below the engines.",
+                example: "{ url: 'http://{host}:9100/metrics', max_memory: 95% }",
+            },
+            Key {
                 name: "orca",
                 kind: Kind::Bool,
                 absent: Absent::Default("false"),
-                summary: "Whether engines are asked to tell their load in the header `endpoint-load-metrics` of answers (ORCA), in place of status and metrics.",
+                summary: "Whether engines are asked to tell their load in the header `endpoint-load-metrics` of answers (ORCA); beside pages it is told with the next of them.",
                 example: "true",
             },
             Key {
@@ -117,15 +138,11 @@ impl Section for Load {
     fn read(r: &mut Reader<'_, '_>) -> Self {
         let problems = r.walk.problems.len();
         let status = r.table::<Status>("status").map(|s| s.0);
-        let (metrics, accelerator, orca) = (r.table("metrics"), r.table("accelerator"), r.bool("orca"));
-        let mut load = Self { status, metrics, accelerator, orca, max_age: Duration::ZERO, per_request: None };
-        let is_polled = load.status.is_some() || load.metrics.is_some() || load.accelerator.is_some();
-        if !is_polled && !orca {
-            r.missing("status");
-        }
-        if is_polled && orca {
-            let hint = "remove one of them: a report of one would take the place of the other's";
-            r.contradiction("orca", "orca beside a page that is polled".to_owned(), "one of the two", hint.to_owned());
+        let (metrics, accelerator, node) = (r.table("metrics"), r.table("accelerator"), r.table("node"));
+        let (orca, max_age) = (r.bool("orca"), Duration::ZERO);
+        let mut load = Self { status, metrics, accelerator, node, orca, max_age, per_request: None };
+        if r.walk.problems.len() == problems && !load.is_polled() && !orca {
+            r.missing_any(&["status", "metrics", "accelerator", "node", "orca"]);
         }
         let is_whole = r.walk.problems.len() == problems;
         let interval = load.interval();

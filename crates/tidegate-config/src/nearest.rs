@@ -1,11 +1,27 @@
 //! The word that was probably meant.
 
-/// The candidate nearest to `word` by edit distance, if near enough to be a slip of the fingers: a third of its letters, at least two.
+/// Letters from which on the beginning of a word stands for it.
+const BEGINNING: usize = 3;
+
+/// The candidate nearest to `word` by edit distance, if near enough to be a slip of the fingers: a third of its letters, at least two. Else the
+/// one that begins with it, or with which it begins, if there is only one.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word: Vec<char> = word.chars().take(64).map(plain).collect();
     let limit = (word.len() / 3).clamp(2, 4).min(word.len().saturating_sub(1));
-    let distances = candidates.into_iter().map(|c| (distance(&word, &c.chars().map(plain).collect::<Vec<_>>()), c));
-    distances.filter(|(d, _)| *d <= limit).min_by_key(|(d, _)| *d).map(|(_, c)| c)
+    let (mut best, mut alike): (Option<(usize, &str)>, Vec<&str>) = (None, Vec::new());
+    for candidate in candidates {
+        let letters: Vec<char> = candidate.chars().map(plain).collect();
+        let distance = distance(&word, &letters);
+        if distance <= limit && best.is_none_or(|(d, _)| distance < d) {
+            best = Some((distance, candidate));
+        }
+        let shorter = word.len().min(letters.len());
+        if shorter >= BEGINNING && word[..shorter] == letters[..shorter] {
+            alike.push(candidate);
+        }
+    }
+    let only = if alike.len() == 1 { alike.first().copied() } else { None };
+    best.map(|(_, candidate)| candidate).or(only)
 }
 
 /// `maxLoad`, `max-load` and `max_load` are the same word to a reader, so letters are compared without case and dashes as underscores.
@@ -37,7 +53,7 @@ mod tests {
 
     #[test]
     fn slips_are_found_and_other_words_are_not() {
-        let keys = ["interval", "timeout", "jitter", "max_load", "tcp"];
+        let keys = ["interval", "timeout", "jitter", "max_load", "max_temperature", "tcp"];
         for (word, expect) in [
             ("intervall", Some("interval")),
             ("itnerval", Some("interval")),
@@ -45,6 +61,9 @@ mod tests {
             ("maxLoad", Some("max_load")),
             ("max-load", Some("max_load")),
             ("tpc", Some("tcp")),
+            ("max_temp", Some("max_temperature")),
+            ("interval_seconds", Some("interval")),
+            ("max", None),
             ("endpoints", None),
             ("x", None),
             ("", None),

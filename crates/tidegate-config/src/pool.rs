@@ -17,7 +17,7 @@ use crate::rate_limits::RateLimit;
 use crate::reader::{Reader, Section, Switch};
 use crate::recovery::{Steps, WarmUp};
 use crate::scalar;
-use crate::slo::Slo;
+use crate::slo::{Goals, Slo};
 use crate::stream_end::{STREAM_ENDS, StreamEnd};
 use crate::template;
 use crate::timeouts::{Connections, Retry, Timeouts};
@@ -328,6 +328,15 @@ impl Section for Pool {
         let tls = endpoint_tls::of_pool(r, &endpoints);
         let slo: Option<Slo> = r.table("slo");
         warn_of_idle_keys(r, policy.as_ref(), slo.as_ref());
+        if let Some(slo) = &slo {
+            let has_some = slo.goals != Goals::default() || slo.refuse_late;
+            r.mark(crate::slo::OF_POOL, "slo", if has_some { "goals".to_owned() } else { String::new() });
+        }
+        let prefix_cache: Option<PrefixCache> = match r.switch("prefix_cache") {
+            Switch::On(cache) => Some(cache),
+            Switch::Off | Switch::Absent => None,
+        };
+        warn_of_idle_endpoint_keys(r, &endpoints, load.as_ref(), prefix_cache.as_ref());
         Self {
             name: String::new(),
             // The stand-in for a policy that could not be read; a config with it is never returned.
@@ -339,10 +348,7 @@ impl Section for Pool {
             load,
             models: r.table("models"),
             adapter_load: r.duration("adapter_load"),
-            prefix_cache: match r.switch("prefix_cache") {
-                Switch::On(cache) => Some(cache),
-                Switch::Off | Switch::Absent => None,
-            },
+            prefix_cache,
             cache_header: r.value("cache_header", |_, text| scalar::header_name(text)),
             warm_up,
             breaker,
@@ -395,6 +401,25 @@ fn warn_of_idle_keys(r: &mut Reader<'_, '_>, policy: Option<&Policy>, slo: Optio
     }
 }
 
+/// Says what endpoints tell of themselves that nobody asks for.
+fn warn_of_idle_endpoint_keys(
+    r: &mut Reader<'_, '_>,
+    endpoints: &[Endpoint],
+    load: Option<&Load>,
+    cache: Option<&PrefixCache>,
+) {
+    if endpoints.iter().any(|e| e.cache_events.is_some()) && cache.is_none_or(|c| c.events.is_none()) {
+        let found = "cache_events of an endpoint without prefix_cache.events: nobody listens".to_owned();
+        let hint = "for example: `prefix_cache: { events: {} }`".to_owned();
+        r.warning("endpoints", found, "prefix_cache.events beside it", hint);
+    }
+    if endpoints.iter().any(|e| !e.gpus.is_empty()) && load.is_none_or(|l| l.accelerator.is_none()) {
+        let found = "gpus of an endpoint without load.accelerator: nobody asks an exporter".to_owned();
+        let hint = "for example: `load: { accelerator: { url: 'http://{host}:9400/metrics' } }`".to_owned();
+        r.warning("endpoints", found, "load.accelerator beside it", hint);
+    }
+}
+
 /// The endpoints: at least one, none twice, not all drained.
 fn endpoints(r: &mut Reader<'_, '_>) -> Vec<Endpoint> {
     let before = r.walk.marks.len();
@@ -432,7 +457,8 @@ fn check_load(r: &mut Reader<'_, '_>, policy: Option<&Policy>, max_load: Option<
     };
     let said = match load {
         None => "in a pool whose endpoints report no load",
-        Some(_) => "in a pool whose metrics tell requests and tokens, and no load in 0..1",
+        Some(l) if l.metrics.is_some() => "in a pool whose metrics tell requests and tokens, and no load in 0..1",
+        Some(_) => "in a pool whose sources tell no load in 0..1; GPUs and nodes have gates of their own",
     };
     let tells_load = load.is_some_and(Load::tells_load);
     if !tells_load && r.is_set("max_load") && max_load.is_some() && r.all_good(&["max_load"]) {

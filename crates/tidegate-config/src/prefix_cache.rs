@@ -1,11 +1,16 @@
 //! What is remembered of prompts, for engines that keep what they computed.
 
+mod events;
+
+pub(crate) use events::publisher_url;
+pub use events::{CacheEvents, PublisherUrl};
+
 use crate::key::{Absent, Key, Kind, Table};
-use crate::reader::{Reader, Section};
+use crate::reader::{Reader, Section, Switch};
 use tidegate_core::prefix::PrefixConfig;
 
 /// The `prefix_cache` table.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PrefixCache {
     /// KV memory of an endpoint, tokens.
     pub tokens: u64,
@@ -13,6 +18,8 @@ pub struct PrefixCache {
     pub memory: usize,
     /// Tokens of a block.
     pub block: u32,
+    /// Where engines tell what they store and remove; `None`: nobody listens.
+    pub events: Option<CacheEvents>,
 }
 
 impl PrefixCache {
@@ -49,11 +56,23 @@ impl Section for PrefixCache {
                 summary: "Tokens of a block, at four bytes each; prompts are compared block by block, 512 of them at most.",
                 example: "256",
             },
+            Key {
+                name: "events",
+                kind: Kind::TableOr(CacheEvents::TABLE, "off"),
+                absent: Absent::Means("nobody listens: what engines hold is known by their answers alone"),
+                summary: "Listen to what engines tell of their caches.",
+                example: "{ url: 'tcp://{host}:5557' }",
+            },
         ],
     };
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
         let memory = usize::try_from(r.size("memory")).unwrap_or(usize::MAX);
-        Self { tokens: r.integer("tokens"), memory, block: u32::try_from(r.integer("block")).unwrap_or(u32::MAX) }
+        let events = match r.switch("events") {
+            Switch::On(events) => Some(events),
+            Switch::Off | Switch::Absent => None,
+        };
+        let block = u32::try_from(r.integer("block")).unwrap_or(u32::MAX);
+        Self { tokens: r.integer("tokens"), memory, block, events }
     }
 }

@@ -209,6 +209,19 @@ impl<'r, 'a> Reader<'r, 'a> {
         self.walk.error(ProblemKind::Missing, &place, complaint);
     }
 
+    /// Records that all of `names` are missing, of which one must be there.
+    pub(crate) fn missing_any(&mut self, names: &[&str]) {
+        let keys: Vec<&Key> = names.iter().filter_map(|name| self.table.key(name)).collect();
+        let hint: Vec<String> = keys.iter().map(|key| format!("`{}: {}`", key.name, key.example)).collect();
+        let complaint = Complaint {
+            found: format!("none of {}", names.join(", ")),
+            allowed: "at least one of them".to_owned(),
+            hint: format!("for example: {}", hint.join(" or ")),
+        };
+        let place = self.place_of(names.first().copied().unwrap_or_default());
+        self.walk.error(ProblemKind::Missing, &place, complaint);
+    }
+
     /// The value of a scalar key: the user's, else the default.
     pub(crate) fn value<T>(&mut self, name: &str, parse: impl Fn(&Kind, &str) -> Result<T, Bad>) -> Option<T> {
         let key = self.define(name)?;

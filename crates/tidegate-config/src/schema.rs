@@ -83,7 +83,8 @@ fn kind(kind: &Kind) -> Value {
         Kind::Choice(words) => any(vec![json!({ "enum": words })]),
         Kind::Bool => any(vec![json!({ "type": "boolean" })]),
         Kind::Address => pattern(&format!("({ENVIRONMENT}|:[0-9]+$)")),
-        Kind::Url | Kind::PageUrl => pattern(&format!("({ENVIRONMENT}|^http://)")),
+        Kind::Url | Kind::PageUrl => pattern(&format!("({ENVIRONMENT}|^https?://)")),
+        Kind::PublisherUrl => pattern(&format!("({ENVIRONMENT}|^tcp://)")),
         Kind::Path => pattern(&format!("({ENVIRONMENT}|^/)")),
         Kind::Statuses => {
             any(vec![json!({ "type": "integer", "minimum": 100, "maximum": 599 }), pattern("^[1-5](xx|[0-9]{2})")])

@@ -1,7 +1,9 @@
 //! What an answer should take.
 
 use crate::key::{Absent, Key, Kind, Table};
+use crate::problem::{ProblemKind, Severity};
 use crate::reader::{Reader, Section};
+use crate::walk::{Complaint, Mark};
 use std::time::Duration;
 
 /// Goals for answers; of tenants and of pools.
@@ -59,6 +61,34 @@ impl Section for Goals {
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
         Self::of(r)
+    }
+}
+
+/// Marks of the `slo` of pools and of tenants; the text is empty where it has no goal.
+pub(crate) const OF_POOL: &str = "goals of a pool";
+pub(crate) const OF_TENANT: &str = "goals of a tenant";
+
+/// Says which goals are nobody's.
+pub(crate) fn check(r: &mut Reader<'_, '_>) {
+    let marks = |what| -> Vec<Mark> { r.walk.marks.iter().filter(|m| m.what == what).cloned().collect() };
+    let (pools, tenants) = (marks(OF_POOL), marks(OF_TENANT));
+    let mut problems = Vec::new();
+    for mark in &tenants {
+        if mark.text.is_empty() {
+            problems.push((mark, "slo without a goal", "ttft or tpot", "for example: `slo: { ttft: 5s }`"));
+        } else if pools.is_empty() {
+            let found = "goals of a tenant where no pool has `slo`: nobody asks for them";
+            problems.push((mark, found, "slo of a pool beside it", "for example: `slo: { ttft: 2s }` of the pool"));
+        }
+    }
+    // With a tenant's goals it says where these count.
+    for mark in pools.iter().filter(|m| m.text.is_empty() && tenants.iter().all(|t| t.text.is_empty())) {
+        let found = "slo without a goal: only requests that bring `x-tidegate-ttft-ms` have one";
+        problems.push((mark, found, "ttft or tpot", "for example: `slo: { ttft: 2s }`"));
+    }
+    for (mark, found, allowed, hint) in problems {
+        let complaint = Complaint { found: found.to_owned(), allowed: allowed.to_owned(), hint: hint.to_owned() };
+        r.walk.problem(Severity::Warning, ProblemKind::Contradiction, &mark.place, complaint);
     }
 }
 

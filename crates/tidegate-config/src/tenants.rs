@@ -449,7 +449,14 @@ impl Section for Tenant {
         for glob in &pools {
             r.mark("tenant pool", "pools", glob.as_str().to_owned());
         }
-        let slo = r.table("slo").unwrap_or_default();
+        let slo: Goals = r.table("slo").unwrap_or_default();
+        if r.is_set("slo") {
+            r.mark(
+                crate::slo::OF_TENANT,
+                "slo",
+                if slo == Goals::default() { String::new() } else { "goals".to_owned() },
+            );
+        }
         Self { name: String::new(), keys, weight: r.number("weight"), priority, slo, models, pools }
     }
 }

@@ -50,7 +50,7 @@ fn wrong_types_and_ranges() {
         &on_top(
             "log: { level: information, format: JSON }\nlimits: { max_header_bytes: 64kb, max_headers: many }\nthreads:",
         ),
-        "3:15 out_of_range log.level | information | for example: `level: info`
+        "3:15 out_of_range log.level | information | did you mean `info`?
          3:36 out_of_range log.format | JSON | did you mean `json`?
          4:29 wrong_type limits.max_header_bytes | 64kb | write `64KB`
          4:48 wrong_type limits.max_headers | many | for example: `max_headers: 128`
@@ -254,10 +254,6 @@ fn metrics_as_a_source_of_load_say_what_is_wrong_with_them() {
          5:76 contradiction pools.p.load.metrics.timeout | 2s, longer than the interval of 1s | for example: `timeout: 500ms`
          5:86 wrong_type pools.p.load.metrics.load | a / b | the name of a metric has letters, digits, _ and : only; one function, without arithmetic",
     );
-    check(
-        &in_pool("    load: { max_age: 9s }"),
-        "5:5 missing pools.p.load.status | no `status` | for example: `status: { path: /status, interval: 1s }`",
-    );
     let hint = "for example: `metrics: { load: 'max(my_busy_ratio)' }`, or `status` beside `metrics`";
     check(
         &in_pool("    load: { metrics: {} }\n    max_load: 0.8"),
@@ -267,17 +263,44 @@ fn metrics_as_a_source_of_load_say_what_is_wrong_with_them() {
     );
     check(&in_pool("    load: { metrics: { load: max(x) } }\n    max_load: 0.8"), "");
     check(
+        &in_pool("    load: { accelerator: {} }\n    max_load: 0.8"),
+        &format!(
+            "6:15 contradiction pools.p.max_load | max_load in a pool whose sources tell no load in 0..1; GPUs and nodes have gates of their own | remove max_load, or add a source, {hint}"
+        ),
+    );
+    check(
         &in_pool("    load: { accelerator: { path: /m, url: 'http://{hst}:1/', max_temprature: 90, xid_errors: off }, orca: true }"),
         "5:43 wrong_type pools.p.load.accelerator.url | http://{hst}:1/ | the one word in braces that is known is {host}
          5:62 unknown_key pools.p.load.accelerator.max_temprature | an unknown key, `max_temprature` | did you mean `max_temperature`? For example: `max_temperature: 90`
-         5:94 out_of_range pools.p.load.accelerator.xid_errors | off | for example: `xid_errors: gate`
-         5:107 contradiction pools.p.load.orca | orca beside a page that is polled | remove one of them: a report of one would take the place of the other's",
+         5:94 out_of_range pools.p.load.accelerator.xid_errors | off | for example: `xid_errors: gate`",
+    );
+    let sources = check_of_empty_load();
+    assert!(
+        ["status", "metrics", "accelerator", "node", "orca"].iter().all(|s| sources.contains(&format!("`{s}: "))),
+        "{sources}"
+    );
+    check(
+        &in_pool("    load: { node: { max_cpu: 200%, max_mem: 1 } }"),
+        "5:30 out_of_range pools.p.load.node.max_cpu | 200% | for example: `max_cpu: 95%`
+         5:36 unknown_key pools.p.load.node.max_mem | an unknown key, `max_mem` | did you mean `max_memory`? For example: `max_memory: 95%`",
+    );
+    check(
+        &in_pool("    policy: { name: weighted_round_robin, weights: auto }\n    load: { node: {}, orca: true }"),
+        "",
     );
     check(
         &in_pool("    load: { metrics: { path: /m, url: 'http://{host}:8002/metrics' } }"),
         "5:30 contradiction pools.p.load.metrics.path | path beside url | the URL has a path of its own: remove `path`",
     );
     check(&in_pool("    load: { orca: true }\n    max_load: 0.8"), "");
+}
+
+/// What is said of `load` without a source.
+fn check_of_empty_load() -> String {
+    let found = problems(&in_pool("    load: { max_age: 9s }"));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].found.starts_with("none of status, metrics"), "{found:?}");
+    found[0].hint.clone()
 }
 
 #[test]
@@ -553,4 +576,35 @@ fn settings_that_do_nothing_under_a_policy_are_said() {
         warned("    policy: random\n    slo: { ttft: 1s, refuse_late: true }\n").contains("refuse_late under random")
     );
     assert_eq!(warned("    policy: adaptive\n    prefix_cache: {}\n    slo: { ttft: 1s, refuse_late: true }\n"), "");
+    assert!(warned("    slo: {}\n").contains("slo without a goal: only requests"));
+}
+
+#[test]
+fn what_endpoints_say_of_themselves_and_nobody_asks_for_is_said() {
+    let warned = |of_endpoint: &str, more: &str| {
+        let text = format!(
+            "listeners: [{{ address: 127.0.0.1:0 }}]\npools:\n  p:\n    endpoints: [{{ url: http://a:1, {of_endpoint} }}]\n{more}"
+        );
+        common::summary(&text)
+    };
+    assert!(warned("gpus: [0]", "").contains("gpus of an endpoint without load.accelerator"));
+    assert_eq!(warned("gpus: [0, GPU-8f2a]", "    load: { accelerator: {} }\n"), "");
+    assert!(warned("gpus: [-1]", "    load: { accelerator: {} }\n").contains("an index from 0 up, or a UUID"));
+    assert!(warned("cache_events: tcp://a:1", "").contains("nobody listens"));
+    assert_eq!(warned("cache_events: tcp://a:1", "    prefix_cache: { events: { ranks: 8, topic: kv } }\n"), "");
+    let wrong = warned("cache_events: http://a:1", "    prefix_cache: { events: { url: a:1, rank: 2 } }\n");
+    assert!(wrong.contains("write tcp://host:port") && wrong.contains("did you mean `ranks`?"), "{wrong}");
+}
+
+#[test]
+fn goals_of_tenants_need_a_pool_that_asks_for_them() {
+    let warned = |slo: &str, more: &str| {
+        let tenants = format!(
+            "tenants:\n  identify: [{{ header: {{ name: x, trust: [127.0.0.1] }} }}]\n  named: {{ a: {{ slo: {slo} }} }}\n"
+        );
+        common::summary(&format!("{tenants}{}", in_pool(more)))
+    };
+    assert!(warned("{ ttft: 5s }", "").contains("where no pool has `slo`"));
+    assert!(warned("{}", "    slo: { ttft: 2s }\n").contains("slo without a goal"));
+    assert_eq!(warned("{ ttft: 5s }", "    slo: {}\n"), "", "it says where these count");
 }

@@ -29,11 +29,13 @@ pub enum Gate {
     Full,
     /// Its reported load with own credit is over `max_load`.
     Overloaded,
+    /// A GPU or the node below it is too hot, full or broken, by their exporters.
+    Unfit,
 }
 
 impl Gate {
     /// Every gate, `self as usize` being its place.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Usable,
         Self::Vacant,
         Self::Draining,
@@ -43,6 +45,7 @@ impl Gate {
         Self::CoolingDown,
         Self::Full,
         Self::Overloaded,
+        Self::Unfit,
     ];
 
     /// A short stable word for explain, logs and metrics.
@@ -57,6 +60,7 @@ impl Gate {
             Self::CoolingDown => "cooling_down",
             Self::Full => "full",
             Self::Overloaded => "overloaded",
+            Self::Unfit => "unfit",
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::id::{EndpointId, ProbeId, RequestKey};
 use crate::load::LoadReport;
 use crate::outcome::Outcome;
 use crate::pool::Dispatch;
+use crate::prefix::CacheTold;
 use crate::time::Duration;
 
 /// What the shell tells a pool.
@@ -54,6 +55,15 @@ pub enum Event {
     },
     /// A status page could not be read. Never the same as an idle endpoint.
     LoadMissed(EndpointId),
+    /// The engine told of its prefix cache; counts for nothing in pools that remember no prompts.
+    CacheTold {
+        /// The endpoint.
+        endpoint: EndpointId,
+        /// Which of its data-parallel ranks, from 0 up.
+        rank: u8,
+        /// What it told.
+        told: CacheTold,
+    },
     /// An operator drains an endpoint, or takes it back into use.
     Drain {
         /// The endpoint.
@@ -82,6 +92,7 @@ impl Event {
             | Self::Checked { endpoint, .. }
             | Self::LoadReported { endpoint, .. }
             | Self::LoadMissed(endpoint)
+            | Self::CacheTold { endpoint, .. }
             | Self::Drain { endpoint, .. }
             | Self::Weight { endpoint, .. } => Some(endpoint),
         }

@@ -5,5 +5,5 @@ mod report;
 mod signal;
 
 pub use forecast::{Forecast, ForecastConfig};
-pub use report::{LoadReport, WorkReport};
+pub use report::{LoadReport, Unfit, WorkReport};
 pub use signal::{Degraded, LoadSignal};

@@ -77,6 +77,9 @@ struct Member {
     usable_at: u32,
     timer: Instant,
     degraded: Option<crate::load::Degraded>,
+    /// Since when it is asked for its load, and whether that was in vain at some time.
+    load_since: Instant,
+    load_missed: bool,
 }
 
 /// Endpoints that can serve the same request, the policy that picks among them, and everything known of both.
@@ -278,17 +281,21 @@ impl Pool {
         };
         let mut matched = core::mem::take(&mut self.matched);
         prefixes.look_up(req.prefix, req.block_tokens, &mut matched);
-        let decision = self.place_known(now, &Request { matched: &matched, ..*req }, explain);
-        self.matched = matched;
+        let known = Request { matched: &matched, ..*req };
+        let decision = self.place_known(now, &known, explain);
         if let (Decision::Send { ticket, .. }, Some(prefixes)) = (&decision, &mut self.prefixes) {
+            prefixes.count(known.matched_at(ticket.endpoint));
             prefixes.on_sent(ticket.endpoint, req.prefix, req.block_tokens);
         }
+        self.matched = matched;
         decision
     }
 
     fn place_known(&mut self, now: Instant, req: &Request<'_>, mut explain: Option<&mut Explain>) -> Decision {
         let class = self.class_of(now, req.class);
         if let Some(ex) = explain.as_deref_mut() {
+            let unfit = self.endpoints.present().filter(|e| e.gate == Gate::Unfit);
+            ex.unfit.extend(unfit.filter_map(|e| Some((e.id, self.endpoints.loads[e.id.index()].unfit_at(now)?))));
             ex.excluded.extend(self.endpoints.present().filter(|e| e.gate != Gate::Usable).map(|e| (e.id, e.gate)));
         }
         if let Some(id) = self.trial_for(now, req, class) {

@@ -3,15 +3,21 @@
 //! An engine that computed a prompt keeps its KV blocks for a while; a prompt that begins alike skips them. Nobody outside sees those
 //! caches, so the index remembers the blocks *this replica sent*, per endpoint the last used first, as many as the engine has memory for.
 //! How far it is to be believed is learned from the cached tokens that answers tell (`trust`). What is known of an endpoint goes when its
-//! process does: an engine that starts anew is cold.
+//! process does: an engine that starts anew is cold. Engines that tell what their cache stores and removes bound it (`resident`): their blocks
+//! are of tokens and ours of text, so what they tell is how much there is, not what.
 //!
 //! One entry of 24 bytes and one of a map per block and endpoint; their number is bounded whatever the prompts are. A block known at more
 //! than [`MOST_HOLDERS`] endpoints is not noted at further ones: it is everywhere already.
 //! Source: notes, adaptive, section 3; algorithms, 2.3 and 2.5.
 
+mod resident;
+
+pub use resident::{CacheBatch, CacheTold, Hearing, MOST_RANKS, Resident};
+
 use crate::hash::FixedMap;
 use crate::id::EndpointId;
 use alloc::vec::Vec;
+use resident::Consequence;
 
 /// Endpoints at which one block is noted.
 const MOST_HOLDERS: usize = 64;
@@ -55,13 +61,26 @@ struct Cache {
     newest: u32,
     oldest: u32,
     blocks: u32,
+    /// Tokens of a block of the prompt sent last.
+    block_tokens: u32,
     trust: f64,
 }
 
 impl Default for Cache {
     fn default() -> Self {
-        Self { newest: NONE, oldest: NONE, blocks: 0, trust: 1.0 }
+        Self { newest: NONE, oldest: NONE, blocks: 0, block_tokens: 0, trust: 1.0 }
     }
+}
+
+/// What came of the prompts that were sent, since the pool began.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PrefixCounts {
+    /// Prompts of which something was noted at the endpoint they were sent to.
+    pub hits: u64,
+    /// Those of which nothing was.
+    pub misses: u64,
+    /// Tokens that were expected to be in the cache there.
+    pub matched_tokens: f64,
 }
 
 /// The index of one pool.
@@ -73,13 +92,24 @@ pub struct PrefixIndex {
     entries: Vec<Entry>,
     free: Vec<u32>,
     caches: Vec<Cache>,
+    /// By endpoint, where events are heard.
+    residents: Vec<Resident>,
+    counts: PrefixCounts,
 }
 
 impl PrefixIndex {
     /// An empty index; `replicas` gateways share the endpoints' memory.
     pub fn new(cfg: PrefixConfig, replicas: f64) -> Self {
-        let (heads, caches) = (FixedMap::default(), Vec::new());
-        Self { cfg, replicas: replicas.max(1.0), heads, entries: Vec::new(), free: Vec::new(), caches }
+        Self {
+            cfg,
+            replicas: replicas.max(1.0),
+            heads: FixedMap::default(),
+            entries: Vec::new(),
+            free: Vec::new(),
+            caches: Vec::new(),
+            residents: Vec::new(),
+            counts: PrefixCounts::default(),
+        }
     }
 
     /// Takes new bounds; what is beyond them goes with the next insertions.
@@ -110,6 +140,33 @@ impl PrefixIndex {
     /// Blocks noted of `id`.
     pub fn blocks(&self, id: EndpointId) -> u32 {
         self.caches.get(id.index()).map_or(0, |c| c.blocks)
+    }
+
+    /// What came of the prompts sent so far.
+    pub fn counts(&self) -> PrefixCounts {
+        self.counts
+    }
+
+    /// What the events of `id` say it holds; `None` where nobody listens.
+    pub fn resident(&self, id: EndpointId) -> Option<&Resident> {
+        self.residents.get(id.index()).filter(|r| r.hearing().is_some())
+    }
+
+    /// The cache events of rank `rank` of `id` told something. O(blocks that are forgotten).
+    pub fn on_cache_told(&mut self, id: EndpointId, rank: u8, told: CacheTold) {
+        if self.residents.len() <= id.index() {
+            self.residents.resize_with(id.index() + 1, Resident::default);
+        }
+        match self.residents[id.index()].on_told(rank, told) {
+            Consequence::None => {}
+            Consequence::Empty => self.forget_blocks(id),
+            Consequence::AtMost(tokens) => {
+                let of_block = self.caches.get(id.index()).map_or(1, |c| u64::from(c.block_tokens.max(1)));
+                while u64::from(self.blocks(id)) > tokens.div_ceil(of_block) {
+                    self.forget_oldest(id);
+                }
+            }
+        }
     }
 
     /// Fills `into` with the tokens of the prompt `blocks` that each endpoint is expected to have computed, sorted by endpoint; those that
@@ -150,6 +207,8 @@ impl PrefixIndex {
         if self.caches.len() <= id.index() {
             self.caches.resize(id.index() + 1, Cache::default());
         }
+        let noted = self.caches[id.index()].blocks;
+        self.caches[id.index()].block_tokens = block_tokens;
         // Last block first, so that the end of a prompt is forgotten before its beginning.
         for &block in blocks.iter().take(of_engine.min(most)).rev() {
             match self.find(id, block) {
@@ -159,6 +218,11 @@ impl PrefixIndex {
                 }
                 None => self.add(id, block),
             }
+        }
+        if self.caches[id.index()].blocks > noted
+            && let Some(resident) = self.residents.get_mut(id.index())
+        {
+            resident.on_sent();
         }
         while self.caches[id.index()].blocks as usize > of_engine {
             self.forget_oldest(id);
@@ -179,13 +243,32 @@ impl PrefixIndex {
         cache.trust = (cache.trust + TRUST_WEIGHT * (found - cache.trust)).max(0.01);
     }
 
-    /// The process behind `id` started anew, or is gone.
+    /// A prompt was sent where `matched` of its tokens were expected to be cached.
+    pub(crate) fn count(&mut self, matched: f64) {
+        let of = if matched > 0.0 { &mut self.counts.hits } else { &mut self.counts.misses };
+        *of += 1;
+        self.counts.matched_tokens += matched;
+    }
+
+    /// The process behind `id` started anew.
     pub fn forget(&mut self, id: EndpointId) {
-        while self.blocks(id) > 0 {
-            self.forget_oldest(id);
-        }
+        self.forget_blocks(id);
         if let Some(cache) = self.caches.get_mut(id.index()) {
             *cache = Cache::default();
+        }
+    }
+
+    /// The endpoint `id` is gone: another may take its place.
+    pub fn remove(&mut self, id: EndpointId) {
+        self.forget(id);
+        if let Some(resident) = self.residents.get_mut(id.index()) {
+            *resident = Resident::default();
+        }
+    }
+
+    fn forget_blocks(&mut self, id: EndpointId) {
+        while self.blocks(id) > 0 {
+            self.forget_oldest(id);
         }
     }
 
@@ -342,6 +425,29 @@ mod tests {
         }
         assert!((index.trust(A) - 0.5).abs() < 0.01, "half of what matched was there: {}", index.trust(A));
         assert!((matched(&index, &[1, 2])[0].1 - 100.0).abs() < 2.0);
+    }
+
+    #[test]
+    fn what_an_engine_removed_is_forgotten_from_the_oldest_on() {
+        let told = |sequence, cleared, stored_tokens, removed_tokens| {
+            CacheTold::Batch(CacheBatch { sequence, batches: 1, cleared, stored_tokens, removed_tokens })
+        };
+        let mut index = PrefixIndex::new(PrefixConfig::default(), 1.0);
+        index.on_sent(A, &prompt(&[1, 2, 3]), 100);
+        index.on_sent(B, &prompt(&[1, 2, 3]), 100);
+        index.on_sent(A, &prompt(&[7, 8]), 100);
+        index.on_cache_told(A, 0, told(0, false, 520, 0));
+        assert_eq!(index.blocks(A), 5, "what is sent is computed a little later: storing takes nothing away");
+        index.on_cache_told(A, 0, told(1, false, 0, 240));
+        assert_eq!(matched(&index, &[7, 8]), [(A, 200.0)]);
+        assert_eq!(matched(&index, &[1, 2, 3]), [(A, 100.0), (B, 300.0)], "280 tokens are three blocks at most");
+        index.on_cache_told(A, 0, told(9, false, 0, 240));
+        assert_eq!(index.blocks(A), 3, "after a gap nobody knows how much there is");
+        index.on_cache_told(A, 0, told(10, true, 0, 0));
+        assert_eq!((index.blocks(A), index.blocks(B)), (0, 3), "emptied at once");
+        assert_eq!(index.resident(A).map(|r| (r.tokens(), r.gaps())), Some((Some(0), 1)));
+        index.remove(A);
+        assert!(index.resident(A).is_none() && index.resident(B).is_none());
     }
 
     #[test]

@@ -142,7 +142,7 @@ fn adaptive(s: &Setting, horizon: f64) -> PoolConfig {
         ("temperature", Value::Float(0.02)),
         ("slope_weight", Value::Float(if s.surges > 0.0 { 0.4 } else { 0.6 })),
     ];
-    let load = LoadConfig { max_age: secs(3.0), per_request: Some(s.load_per_request) };
+    let load = LoadConfig { max_age: secs(3.0), per_request: Some(s.load_per_request), by_answers: false };
     PoolConfig { load: Some(load), cool_down: Duration::from_millis(500), ..config("adaptive", &set) }
 }
 

@@ -4,10 +4,12 @@ mod driver;
 use driver::{FAILED, Rig, Service, at, cases, config, five_errors, secs};
 use tidegate_core::endpoint::Gate;
 use tidegate_core::event::{Effect, Event};
+use tidegate_core::explain::Explain;
 use tidegate_core::id::EndpointId;
-use tidegate_core::outcome::Verdict;
-use tidegate_core::pool::Shed;
+use tidegate_core::load::{Degraded, LoadReport, Unfit};
+use tidegate_core::outcome::{Outcome, Verdict};
 use tidegate_core::pool::config::{EndpointConfig, LoadConfig, Panic, PoolConfig, WarmUpStep};
+use tidegate_core::pool::{Decision, Pool, Shed};
 use tidegate_core::request::Request;
 
 /// One random change of what an endpoint is worth.
@@ -29,7 +31,7 @@ fn disturb(rig: &mut Rig, endpoint: EndpointId) {
 #[test]
 fn never_an_unusable_endpoint_while_a_usable_one_exists() {
     for mut case in cases() {
-        case.cfg.load = Some(LoadConfig { max_age: secs(3.0), per_request: Some(0.02) });
+        case.cfg.load = Some(LoadConfig { max_age: secs(3.0), per_request: Some(0.02), by_answers: false });
         case.cfg.warm_up = None;
         let mut rig = Rig::checked(case.cfg, true, 11);
         rig.stop_reports();
@@ -244,6 +246,78 @@ fn a_full_pool_says_endpoint_limit_and_an_overloaded_one_says_so() {
     assert_eq!(expiry, Some(at(4.0)));
     rig.advance(at(4.0));
     assert!(rig.offer().is_some(), "an old report keeps nobody out");
+}
+
+#[test]
+fn an_unfit_endpoint_gets_nothing_under_any_policy_and_says_why() {
+    for mut case in cases() {
+        case.cfg.load = Some(LoadConfig { max_age: secs(3.0), per_request: Some(0.02), by_answers: false });
+        case.cfg.max_load = None;
+        let mut rig = Rig::of(&case.cfg, &[Service::Delay(0.1); 3], 1);
+        rig.stop_reports();
+        let unfit = |at| LoadReport { sampled_at: at, unfit: Some(Unfit::GpuBroken), ..LoadReport::default() };
+        rig.event(Event::LoadReported { endpoint: EndpointId(1), report: unfit(rig.now) });
+        for key in 0..20 {
+            let mut explain = Explain::default();
+            let request = Request { hash_key: Some(key), ..Request::default() };
+            match rig.pool.admit(rig.now, &request, Some(&mut explain)) {
+                Decision::Send { ticket, .. } => {
+                    assert_ne!(ticket.endpoint(), EndpointId(1), "{}", case.label);
+                    rig.pool.settle(rig.now, ticket, Outcome::new(Verdict::Success));
+                }
+                other => unreachable!("{other:?}"),
+            }
+            assert!(explain.excluded.contains(&(EndpointId(1), Gate::Unfit)), "{}", case.label);
+            assert_eq!(explain.unfit, [(EndpointId(1), Unfit::GpuBroken)], "{}", case.label);
+        }
+        for k in [0, 2] {
+            rig.event(Event::LoadReported { endpoint: EndpointId(k), report: unfit(rig.now) });
+        }
+        assert_eq!(rig.offer_as(&Request::default()), Err(Shed::Overloaded), "{}", case.label);
+        // Well again, or not heard of for too long: both are enough.
+        let well = LoadReport {
+            sampled_at: rig.now + secs(0.001),
+            utilisation: [None, Some(0.1), None],
+            ..LoadReport::default()
+        };
+        rig.advance(rig.now + secs(0.001));
+        rig.event(Event::LoadReported { endpoint: EndpointId(1), report: well });
+        assert!(rig.offer().is_some(), "{}", case.label);
+        rig.advance(rig.now + secs(3.0));
+        assert_eq!(rig.pool.count(Gate::Unfit), 0, "{}", case.label);
+    }
+}
+
+#[test]
+fn a_load_that_nobody_asked_for_yet_is_no_news() {
+    let mut cfg = config("adaptive", &[]);
+    cfg.load = Some(LoadConfig { max_age: secs(3.0), per_request: None, by_answers: false });
+    let missing = |endpoint| Effect::Degraded { endpoint, why: Some(Degraded::Missing) };
+    let mut pool = Pool::new(cfg.clone(), false, 1);
+    let [a, b] = ["a", "b"].map(|name| pool.add(at(1.0), EndpointConfig::new(name.to_owned())));
+    let mut effects = Vec::new();
+    pool.on_event(at(1.1), Event::LoadMissed(a));
+    pool.drain_effects(&mut effects);
+    assert_eq!(effects, [missing(a)], "asked in vain");
+    assert_eq!(pool.next_deadline(), Some(at(4.0)));
+    pool.on_deadline(at(4.0));
+    effects.clear();
+    pool.drain_effects(&mut effects);
+    assert_eq!(effects, [missing(b)], "no word for as long as a report counts");
+    // Where answers tell, nobody is asked until something is sent.
+    cfg.load = cfg.load.map(|l| LoadConfig { by_answers: true, ..l });
+    let mut pool = Pool::new(cfg, false, 1);
+    let a = pool.add(at(1.0), EndpointConfig::new("a".to_owned()));
+    pool.on_deadline(at(100.0));
+    effects.clear();
+    pool.drain_effects(&mut effects);
+    assert_eq!(effects, []);
+    let Decision::Send { ticket, .. } = pool.admit(at(100.0), &Request::default(), None) else { unreachable!() };
+    assert_eq!(pool.next_deadline(), Some(at(103.0)));
+    pool.on_deadline(at(103.0));
+    pool.drain_effects(&mut effects);
+    assert_eq!(effects, [missing(a)]);
+    pool.settle(at(103.0), ticket, Outcome::new(Verdict::Success));
 }
 
 #[test]

@@ -85,7 +85,10 @@ fn without_a_load_the_rule_is_fewest_in_flight_and_says_degraded() {
     for cfg in [loaded("fastest_recovery", &[]), loaded("adaptive", &[]), loaded("least_response_time", &[REPORTED])] {
         let mut rig = told(&cfg, 3);
         rig.services.fill(Service::Hangs);
-        assert!(rig.effects().iter().all(|e| matches!(e, Effect::Degraded { why: Some(Degraded::Missing), .. })));
+        (0..3).for_each(|k| rig.event(Event::LoadMissed(EndpointId(k))));
+        let missing = |e: &Effect| matches!(e, Effect::Degraded { why: Some(Degraded::Missing), .. });
+        let said = rig.effects();
+        assert!(said.len() == 3 && said.iter().all(missing), "{said:?}");
         for n in 1..=10 {
             rig.burst(3, &Request::default());
             assert_eq!(rig.last_detail, "degraded");

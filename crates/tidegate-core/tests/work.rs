@@ -25,7 +25,7 @@ struct World {
 impl World {
     fn new(policy: &str, n: usize, change: impl Fn(&mut PoolConfig)) -> Self {
         let mut cfg = PoolConfig::new(params(policy, &[]));
-        cfg.load = Some(LoadConfig { max_age: Duration::from_secs(10), per_request: None });
+        cfg.load = Some(LoadConfig { max_age: Duration::from_secs(10), per_request: None, by_answers: false });
         cfg.max_load = None;
         cfg.prefix = Some(PrefixConfig::default());
         change(&mut cfg);

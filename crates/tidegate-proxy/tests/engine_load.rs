@@ -5,6 +5,7 @@ mod common;
 use common::Running;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::time::Duration;
 use tidegate_core::id::EndpointId;
 use tidegate_core::load::WorkReport;
 use tidegate_testkit::Scripted;
@@ -45,6 +46,33 @@ async fn load_that_an_answer_tells_reaches_the_pool_and_not_the_client() {
     let last = t.gateway.pools()[0].with(|p, _| p.endpoints().loads[0].last().copied()).expect("a report");
     let work = WorkReport { waiting: Some(3.0), kv_usage: Some(0.25), ..WorkReport::default() };
     assert_eq!((last.load, last.work), (Some(0.5), work));
+}
+
+#[tokio::test]
+async fn beside_pages_an_answer_s_load_waits_for_the_next_of_them() {
+    let (e, formats) = engine("endpoint-load-metrics: application_utilization=0.5\r\n", "{}").await;
+    let t = Running::with(&[e.url()], "load: { orca: true, metrics: {}, max_age: 5s }", "");
+    let mut client = t.client().await;
+    client.get("/", "").await;
+    assert_eq!(client.reply().await.header("endpoint-load-metrics"), None);
+    assert_eq!(*formats.lock(), [Some("TEXT".to_owned())]);
+    let (told, later) = t.gateway.pools()[0].with_endpoints(|p, now, all| {
+        assert!(p.endpoints().loads[0].last().is_none(), "it takes no page's place");
+        let max_age = Duration::from_secs(5);
+        (all[0].answered_at(now, max_age), all[0].answered_at(now + max_age, max_age))
+    });
+    assert_eq!((told.and_then(|r| r.load), later), (Some(0.5), None));
+    t.gateway.pools()[0].with_endpoints(|_, _, all| all[0].set_unheard(true));
+    let last = || t.gateway.pools()[0].with(|p, _| p.endpoints().loads[0].last().copied());
+    // At most ten are heard in a second, so it takes some more of them.
+    let heard = async {
+        while last().is_none() {
+            client.get("/", "").await;
+            assert_eq!(client.reply().await.status, 200);
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), heard).await.expect("an answer that is told");
+    assert_eq!(last().and_then(|r| r.load), Some(0.5), "with pages that fail, answers are all there is");
 }
 
 #[tokio::test]

@@ -5,6 +5,9 @@ mod common;
 use common::Running;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use tidegate_core::event::Event;
+use tidegate_core::id::EndpointId;
+use tidegate_core::load::{LoadReport, Unfit};
 use tidegate_testkit::{Asked, Scripted};
 
 /// An endpoint that notes every request and answers `ok`.
@@ -196,13 +199,41 @@ async fn sessions_keep_their_endpoint() {
 async fn a_caller_can_ask_why() {
     let endpoints = [Scripted::answering("a", "a").await, Scripted::answering("b", "b").await];
     let urls: Vec<String> = endpoints.iter().map(Scripted::url).collect();
-    let t = Running::with(&urls, "policy: least_connections", "");
+    let t = Running::with(&urls, "policy: least_connections, load: { accelerator: {} }", "");
     let mut client = t.client().await;
     client.get("/", "x-tidegate-explain: 1\r\n").await;
     let explain = client.reply().await.header("x-tidegate-explain").unwrap().to_owned();
     assert!(urls.iter().all(|u| explain.contains(u)), "{explain}");
     client.get("/", "").await;
     assert_eq!(client.reply().await.header("x-tidegate-explain"), None);
+    let pool = &t.gateway.pools()[0];
+    pool.with(|p, now| {
+        let report = LoadReport { sampled_at: now, unfit: Some(Unfit::GpuTooHot), ..LoadReport::default() };
+        p.on_event(now, Event::LoadReported { endpoint: EndpointId(0), report });
+    });
+    client.get("/", "x-tidegate-explain: 1\r\n").await;
+    let reply = client.reply().await;
+    let explain: serde_json::Value = serde_json::from_str(reply.header("x-tidegate-explain").unwrap()).unwrap();
+    assert_eq!(reply.header("x-tidegate-endpoint"), Some(&*urls[1]), "a rule without max_load");
+    assert_eq!(explain["excluded"][&urls[0]], "unfit:gpu_too_hot", "{explain}");
+    assert_eq!(explain.get("left_out"), None, "{explain}");
+}
+
+#[tokio::test]
+async fn an_explanation_says_how_many_it_leaves_out() {
+    let mut urls = Vec::new();
+    let mut endpoints = Vec::new();
+    for _ in 0..35 {
+        endpoints.push(Scripted::answering("a", "a").await);
+        urls.push(endpoints.last().unwrap().url());
+    }
+    let t = Running::with(&urls, "policy: least_response_time", "");
+    let mut client = t.client().await;
+    client.get("/", "x-tidegate-explain: 1\r\n").await;
+    let reply = client.reply().await;
+    let explain: serde_json::Value = serde_json::from_str(reply.header("x-tidegate-explain").unwrap()).unwrap();
+    assert_eq!(explain["candidates"].as_object().unwrap().len(), 32);
+    assert_eq!(explain["left_out"], serde_json::json!({ "candidates": 3, "excluded": 0, "held_back": 0 }));
 }
 
 #[tokio::test]

@@ -2,14 +2,14 @@
 //!
 //! Use alone says nothing of health: a kernel that hangs shows 100 % of it. So what takes an endpoint out is heat, memory and the XIDs that
 //! NVIDIA's table answers with a reset or a new start of the machine; those that a program of its own caused (such as 13, 31 and 43) never do.
-//! While one of them holds, the endpoint's load is told as 1: the pool's `max_load` then keeps new requests from it, as from any other that
-//! has too much to do, and panic and degradation stay the pool's business. Memory is not told as use: engines take theirs at the start.
+//! While one of them holds, the endpoint is told as unfit and gets nothing new, under any policy. Memory is not told as use: engines take
+//! theirs at the start. A number that no GPU can have, such as those by which DCGM says that it does not know, fails the page and is named.
 
 use crate::metric::{Sample, samples};
 use crate::miss::Miss;
 use crate::poll::{LoadPage, PageFacts};
 use tidegate_config::AcceleratorSource;
-use tidegate_core::load::LoadReport;
+use tidegate_core::load::{LoadReport, Unfit};
 use tidegate_core::time::Instant;
 
 /// Busy share of the time, 0..1; where profiling is on.
@@ -25,6 +25,8 @@ const MEMORY_FREE: &str = "DCGM_FI_DEV_FB_FREE";
 const XID: &str = "DCGM_FI_DEV_XID_ERRORS";
 /// XIDs after which a GPU has to be reset: uncorrectable memory, NVLink, off the bus, uncontained memory, its own processor.
 const NEEDS_RESET: [u32; 7] = [48, 64, 74, 79, 95, 119, 120];
+/// Degrees that a GPU can have.
+const DEGREES: std::ops::RangeInclusive<f64> = -60.0..=200.0;
 /// Degrees by which a GPU has to cool down before it counts as cool.
 const COOLER: f64 = 3.0;
 
@@ -76,20 +78,37 @@ impl AcceleratorPage {
         page: &str,
         temperature: Option<&(String, f64)>,
         memory: Option<&(String, f64)>,
-    ) -> Option<String> {
+    ) -> Option<(Unfit, String)> {
         let broken =
             self.values(page, XID).into_iter().find(|(_, xid, _)| NEEDS_RESET.iter().any(|n| f64::from(*n) == *xid));
         if let Some((gpu, xid, _)) = broken.filter(|_| self.source.gates_xid) {
-            return Some(format!("GPU {gpu} has XID {xid}: it needs a reset"));
+            return Some((Unfit::GpuBroken, format!("GPU {gpu} has XID {xid}: it needs a reset")));
         }
         let bound = self.source.max_temperature - if self.is_hot { COOLER } else { 0.0 };
         let hot = temperature.filter(|(_, degrees)| *degrees >= bound);
         self.is_hot = hot.is_some();
         if let Some((gpu, degrees)) = hot {
-            return Some(format!("GPU {gpu} is too hot: {degrees} degrees"));
+            return Some((Unfit::GpuTooHot, format!("GPU {gpu} is too hot: {degrees} degrees")));
         }
         let (gpu, used) = memory.filter(|(_, used)| *used >= self.source.max_memory)?;
-        Some(format!("GPU {gpu} is out of memory: {:.1} % used", used * 100.0))
+        Some((Unfit::GpuMemory, format!("GPU {gpu} is out of memory: {:.1} % used", used * 100.0)))
+    }
+
+    /// A number that no GPU can have.
+    fn impossible(&self, page: &str) -> Option<Miss> {
+        let amount = |v: f64| v >= 0.0 && v.is_finite();
+        let checks: [(&str, &dyn Fn(f64) -> bool); 6] = [
+            (ACTIVE, &|v| (0.0..=1.0).contains(&v)),
+            (BUSY, &|v| (0.0..=100.0).contains(&v)),
+            (TEMPERATURE, &|v| DEGREES.contains(&v)),
+            (MEMORY_USED, &amount),
+            (MEMORY_FREE, &amount),
+            (XID, &amount),
+        ];
+        checks.iter().find_map(|(name, can_be)| {
+            let (gpu, value, _) = self.values(page, name).into_iter().find(|(_, value, _)| !can_be(*value))?;
+            Some(Miss::Impossible(format!("{name} of GPU {gpu}"), value))
+        })
     }
 }
 
@@ -117,9 +136,13 @@ impl LoadPage for AcceleratorPage {
                 "DCGM's names begin with DCGM_FI_; `gpus` of the endpoint must be among the page's",
             ));
         }
-        self.facts.gate = self.gate(&page, temperature.as_ref(), memory.as_ref());
-        let load = self.facts.gate.is_some().then_some(1.0);
-        Ok(LoadReport { sampled_at, load, utilisation: [None, busy, None], ..LoadReport::default() })
+        if let Some(impossible) = self.impossible(&page) {
+            return Err(impossible);
+        }
+        let gate = self.gate(&page, temperature.as_ref(), memory.as_ref());
+        self.facts.gate = gate.as_ref().map(|(_, why)| why.clone());
+        let unfit = gate.map(|(unfit, _)| unfit);
+        Ok(LoadReport { sampled_at, utilisation: [None, busy, None], unfit, ..LoadReport::default() })
     }
 
     fn facts(&self) -> PageFacts {
@@ -160,11 +183,12 @@ mod tests {
 
     const WELL: (f64, f64, f64, u32) = (60.0, 72_000.0, 8_000.0, 0);
 
-    fn read(source: &str, gpus: &[&str], page: &str) -> (Option<f64>, [Option<f64>; 3], Option<String>) {
+    fn read(source: &str, gpus: &[&str], page: &str) -> (Option<Unfit>, [Option<f64>; 3], Option<String>) {
         let gpus: Vec<String> = gpus.iter().map(|g| (*g).to_owned()).collect();
         let mut p = AcceleratorPage::new(&self::source(source), &gpus);
         let report = p.read(Instant::from_nanos(1), page.as_bytes()).unwrap();
-        (report.load, report.utilisation, p.facts().gate)
+        assert_eq!(report.load, None);
+        (report.unfit, report.utilisation, p.facts().gate)
     }
 
     #[test]
@@ -179,10 +203,13 @@ mod tests {
     #[test]
     fn what_is_hot_full_or_broken_is_gated_and_says_why() {
         let why = |source, gpus: &[&str], second| {
-            let (load, _, gate) = read(source, gpus, &page(WELL, second));
-            assert_eq!(load, gate.is_some().then_some(1.0));
+            let (unfit, _, gate) = read(source, gpus, &page(WELL, second));
+            assert_eq!(unfit.is_some(), gate.is_some());
             gate.unwrap_or_default()
         };
+        assert_eq!(read("", &[], &page(WELL, (91.0, 1.0, 1.0, 0))).0, Some(Unfit::GpuTooHot));
+        assert_eq!(read("", &[], &page(WELL, (50.0, 79_900.0, 100.0, 0))).0, Some(Unfit::GpuMemory));
+        assert_eq!(read("", &[], &page(WELL, (91.0, 1.0, 1.0, 79))).0, Some(Unfit::GpuBroken));
         assert_eq!(why("", &[], (91.0, 1.0, 1.0, 0)), "GPU 1 is too hot: 91 degrees");
         assert_eq!(why("max_temperature: 95", &[], (91.0, 1.0, 1.0, 0)), "");
         assert_eq!(why("", &[], (50.0, 79_900.0, 100.0, 0)), "GPU 1 is out of memory: 99.9 % used");
@@ -195,9 +222,27 @@ mod tests {
     #[test]
     fn a_gpu_has_to_cool_down_a_little_before_it_is_used_again() {
         let mut p = AcceleratorPage::new(&source("max_temperature: 90"), &[]);
-        let loads = [89.0, 90.0, 88.0, 86.9, 89.0]
-            .map(|degrees| p.read(Instant::from_nanos(1), page(WELL, (degrees, 1.0, 1.0, 0)).as_bytes()).unwrap().load);
-        assert_eq!(loads, [None, Some(1.0), Some(1.0), None, None]);
+        let hot = [89.0, 90.0, 88.0, 86.9, 89.0].map(|degrees| {
+            p.read(Instant::from_nanos(1), page(WELL, (degrees, 1.0, 1.0, 0)).as_bytes()).unwrap().unfit
+        });
+        let is = Some(Unfit::GpuTooHot);
+        assert_eq!(hot, [None, is, is, None, None]);
+    }
+
+    #[test]
+    fn a_number_that_no_gpu_can_have_is_named_and_the_page_says_nothing_else() {
+        for (second, why) in [
+            ((2_147_483_632.0, 1.0, 1.0, 0), "impossible: DCGM_FI_DEV_GPU_TEMP of GPU 1 2147483632"),
+            ((50.0, -1.0, 1.0, 0), "impossible: DCGM_FI_DEV_FB_USED of GPU 1 -1"),
+            ((50.0, 1.0, f64::NAN, 0), "impossible: DCGM_FI_DEV_FB_FREE of GPU 1 NaN"),
+        ] {
+            let mut p = AcceleratorPage::new(&source(""), &[]);
+            let miss = p.read(Instant::from_nanos(1), page(WELL, second).as_bytes()).unwrap_err();
+            assert_eq!((miss.to_string().as_str(), p.facts().gate), (why, None));
+        }
+        let busy = page(WELL, WELL).replace(" 70\n", " 170\n");
+        let mut p = AcceleratorPage::new(&source(""), &["0".to_owned()]);
+        assert!(p.read(Instant::from_nanos(1), busy.as_bytes()).is_ok(), "another endpoint's GPU");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use crate::dial::Dial;
 use crate::miss::Miss;
 use bytes::Bytes;
-use http::header::{ACCEPT, HOST, USER_AGENT};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, HOST, USER_AGENT};
 use http::{HeaderValue, Request, Response, Version};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
@@ -95,6 +95,21 @@ impl<D: Dial> Client<D> {
         Ok(response)
     }
 
+    /// The body of an answer with success, in no coding.
+    pub(crate) async fn page(&mut self, response: Response<Incoming>, limit_bytes: usize) -> Result<Bytes, Miss> {
+        let status = response.status();
+        let coding =
+            response.headers().get(CONTENT_ENCODING).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
+        let body = self.body(response.into_body(), limit_bytes).await?;
+        if !status.is_success() {
+            return Err(Miss::Status(status.as_u16()));
+        }
+        match coding.filter(|coding| !coding.trim().eq_ignore_ascii_case("identity")) {
+            Some(coding) => Err(Miss::Encoded(coding)),
+            None => Ok(body),
+        }
+    }
+
     /// The body of an answer, at most `limit_bytes` of it. A connection whose answer was not read to its end is not used again.
     pub(crate) async fn body(&mut self, body: Incoming, limit_bytes: usize) -> Result<Bytes, Miss> {
         let connection = self.kept.take();
@@ -109,12 +124,10 @@ impl<D: Dial> Client<D> {
     /// The page at `path`, at most `limit_bytes` long.
     ///
     /// # Errors
-    /// If there is none, or what answers is no success.
-    pub(crate) async fn page(&mut self, path: &str, limit_bytes: usize) -> Result<Bytes, Miss> {
+    /// If there is none, or what answers is no success or encoded.
+    pub(crate) async fn get(&mut self, path: &str, limit_bytes: usize) -> Result<Bytes, Miss> {
         let response = self.head(path).await?;
-        let status = response.status();
-        let body = self.body(response.into_body(), limit_bytes).await?;
-        if status.is_success() { Ok(body) } else { Err(Miss::Status(status.as_u16())) }
+        self.page(response, limit_bytes).await
     }
 
     /// Closes the connection, if one is open.
@@ -132,6 +145,7 @@ impl<D: Dial> Client<D> {
         let request = request
             .header(USER_AGENT, concat!("tidegate/", env!("CARGO_PKG_VERSION")))
             .header(ACCEPT, "*/*")
+            .header(ACCEPT_ENCODING, "identity")
             .body(Empty::new());
         // The config takes only paths that are paths; were one not, the endpoint could not be asked.
         request.map_err(|error| Miss::Connect(std::io::Error::new(std::io::ErrorKind::InvalidInput, error)))

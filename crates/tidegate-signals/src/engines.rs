@@ -78,10 +78,14 @@ pub(crate) static ENGINES: &[EngineMetrics] = &[
     },
     EngineMetrics {
         engine: Engine::Triton,
-        prefix: "nv_trt_llm_",
-        hint: "Triton exposes them on a port of their own, 8002 by default, once the TensorRT-LLM backend has a model",
+        prefix: "nv_",
+        hint: "Triton exposes them on a port of their own, 8002 by default, once it has a model",
         running: &[with("nv_trt_llm_request_metrics", "request_type", "scheduled")],
-        waiting: &[with("nv_trt_llm_request_metrics", "request_type", "waiting")],
+        // Other backends than TensorRT-LLM's tell what waits, of every model, and not what runs.
+        waiting: &[
+            with("nv_trt_llm_request_metrics", "request_type", "waiting"),
+            plain("nv_inference_pending_request_count"),
+        ],
         generated: &[],
         prompt: &[],
         kv: &[with("nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type", "fraction")],

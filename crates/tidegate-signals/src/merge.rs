@@ -1,7 +1,7 @@
 //! What several pages say of one endpoint, as one report.
 //!
 //! Core corrects a report by what was sent since its sample, so a report has one sample time. It is that of the leading page, the first of
-//! metrics, status and accelerator whose last poll was good: requests and tokens move fastest. The others' newest numbers are told with it,
+//! metrics, status, accelerator and node whose last poll was good: requests and tokens move fastest. The others' newest numbers are told with it,
 //! as long as they are not too old; a page that fails leads no more, and the next takes over.
 
 use crate::watch::Tell;
@@ -10,6 +10,9 @@ use std::time::Duration;
 use tidegate_core::event::Event;
 use tidegate_core::id::EndpointId;
 use tidegate_core::load::LoadReport;
+
+/// Most by which an interval is stretched: a bound for arithmetic, as a poll has a time-out.
+const MOST_STRETCH: f64 = 1000.0;
 
 /// The reports of one endpoint's pages.
 pub(crate) struct Merged {
@@ -27,15 +30,18 @@ impl Merged {
     }
 
     /// A page was read.
-    pub(crate) fn on_read(&self, source: &'static str, report: LoadReport) {
+    /// `stretch` (at least 1): how many times the configured interval passes until it is read again; so much longer it counts.
+    pub(crate) fn on_read(&self, source: &'static str, report: LoadReport, stretch: f64) {
+        let holds_for = (stretch > 1.0).then(|| self.max_age.mul_f64(stretch.min(MOST_STRETCH)));
+        let report = LoadReport { holds_for, ..report };
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(part) = parts.iter_mut().find(|p| p.0 == source) {
             part.1 = Some(report);
         }
         let mut there = parts.iter().filter_map(|(source, report)| report.map(|r| (*source, r)));
         let Some((_, lead)) = there.next().filter(|(first, _)| *first == source) else { return };
-        let fresh = |r: &LoadReport| lead.sampled_at.since(r.sampled_at) < self.max_age;
-        let whole = there.map(|(_, r)| r).filter(fresh).fold(lead, together);
+        let fresh = |r: &LoadReport| lead.sampled_at.since(r.sampled_at) < r.holds_for.unwrap_or(self.max_age);
+        let whole = there.map(|(_, r)| r).filter(fresh).fold(lead, |whole, other| whole.with(&other));
         drop(parts);
         (self.tell)(Event::LoadReported { endpoint: self.id, report: whole });
     }
@@ -48,24 +54,6 @@ impl Merged {
         }
         drop(parts);
         (self.tell)(Event::LoadMissed(self.id));
-    }
-}
-
-/// The higher load and use count; response time and requests are those of the first that tells them.
-fn together(lead: LoadReport, other: LoadReport) -> LoadReport {
-    // NaN is kept: what is impossible must be seen.
-    let higher = |a: Option<f64>, b: Option<f64>| match (a, b) {
-        (Some(a), Some(b)) if a.is_nan() || b.is_nan() => Some(f64::NAN),
-        (Some(a), Some(b)) => Some(a.max(b)),
-        (a, b) => a.or(b),
-    };
-    let [[cpu, gpu, memory], other_use] = [lead.utilisation, other.utilisation];
-    LoadReport {
-        sampled_at: lead.sampled_at,
-        load: higher(lead.load, other.load),
-        response_time_s: lead.response_time_s.or(other.response_time_s),
-        utilisation: [higher(cpu, other_use[0]), higher(gpu, other_use[1]), higher(memory, other_use[2])],
-        work: if lead.work.is_empty() { other.work } else { lead.work },
     }
 }
 
@@ -100,17 +88,17 @@ mod tests {
             Some(Event::LoadReported { endpoint: EndpointId(3), report }) => Some(*report),
             _ => None,
         };
-        merged.on_read("status", status(100, 0.5));
+        merged.on_read("status", status(100, 0.5), 1.0);
         assert_eq!(last(), Some(status(100, 0.5)), "alone it leads");
-        merged.on_read("metrics", metrics(200));
+        merged.on_read("metrics", metrics(200), 1.0);
         assert_eq!(last(), Some(LoadReport { work, ..status(200, 0.5) }));
-        merged.on_read("status", status(300, 0.7));
+        merged.on_read("status", status(300, 0.7), 1.0);
         assert_eq!(told.lock().unwrap().len(), 2, "it waits for the leading page");
-        merged.on_read("metrics", metrics(4000));
+        merged.on_read("metrics", metrics(4000), 1.0);
         assert_eq!(last(), Some(metrics(4000)), "too old to be told");
         merged.on_miss("metrics");
         assert_eq!(last(), None);
-        merged.on_read("status", status(4100, 0.1));
+        merged.on_read("status", status(4100, 0.1), 1.0);
         assert_eq!(last(), Some(status(4100, 0.1)), "the next takes over");
     }
 }

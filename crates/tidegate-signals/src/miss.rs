@@ -13,6 +13,11 @@ pub(crate) enum Miss {
     NotJson(serde_json::Error),
     NoNumber,
     NoModel,
+    /// A body in this coding, which nobody asked for.
+    Encoded(String),
+    /// A number that cannot be, by its name.
+    Impossible(String, f64),
+    FirstPage,
     NoSeries(&'static str),
     Refused(String),
 }
@@ -29,6 +34,11 @@ impl fmt::Display for Miss {
             Self::Refused(why) => write!(f, "the server says: {why}"),
             Self::NoSeries(hint) => write!(f, "the page has no series that is known: {hint}"),
             Self::NoModel => f.write_str("the list of models is empty"),
+            Self::Encoded(coding) => {
+                write!(f, "the answer is encoded as {coding}, though only `identity` was asked for")
+            }
+            Self::Impossible(name, value) => write!(f, "impossible: {name} {value}"),
+            Self::FirstPage => f.write_str("there is no earlier page to compare with yet"),
             Self::NoNumber => f.write_str("the answer has none of response_time, current_load, cpu, gpu, memory"),
         }
     }

@@ -137,7 +137,7 @@ impl<D: Dial> ModelsPoller<D> {
         loop {
             pace.on_ask();
             let asked_at = (self.clock)();
-            let answer = timeout(self.polled.timeout, self.client.page(&self.polled.path, LIMIT_BYTES)).await;
+            let answer = timeout(self.polled.timeout, self.client.get(&self.polled.path, LIMIT_BYTES)).await;
             let listed = answer.unwrap_or(Err(Miss::Timeout)).and_then(|body| Listed::read(&body));
             let took = (self.clock)().since(asked_at);
             match &listed {

@@ -86,16 +86,24 @@ impl<D: Dial, P: LoadPage> Poller<D, P> {
             pace.on_ask();
             // The page shows the engine at some moment between question and answer; the question is the cautious end.
             let sampled_at = (self.clock)();
-            let read = match timeout(self.polled.timeout, self.client.page(&self.path, P::LIMIT_BYTES)).await {
+            let read = match timeout(self.polled.timeout, self.client.get(&self.path, P::LIMIT_BYTES)).await {
                 Ok(answer) => answer.and_then(|body| self.page.read(sampled_at, &body)),
                 Err(_) => Err(Miss::Timeout),
             };
             let took = (self.clock)().since(sampled_at);
-            let trouble = read.as_ref().err().map(ToString::to_string);
+            let next = rest(self.polled.interval, took);
+            let trouble = match &read {
+                Ok(report) => {
+                    report.impossible().map(|(name, value)| Miss::Impossible(name.to_owned(), value).to_string())
+                }
+                Err(miss) => Some(miss.to_string()),
+            };
             match read {
                 Ok(report) => {
                     missed = 0;
-                    self.merged.on_read(P::SOURCE, report);
+                    // How much less often it is asked for than configured.
+                    let stretch = next.as_secs_f64() / self.polled.interval.as_secs_f64().max(f64::MIN_POSITIVE);
+                    self.merged.on_read(P::SOURCE, report, stretch);
                 }
                 Err(_) => {
                     self.client.close();
@@ -104,7 +112,7 @@ impl<D: Dial, P: LoadPage> Poller<D, P> {
                 }
             }
             self.say(trouble, &mut last);
-            pace.wait(rest(self.polled.interval, took) * backoff(missed)).await;
+            pace.wait(next * backoff(missed)).await;
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::miss::Miss;
 use crate::poll::{LoadPage, PageFacts};
 use serde::Deserialize;
-use tidegate_core::load::{LoadReport, WorkReport};
+use tidegate_core::load::LoadReport;
 use tidegate_core::time::Instant;
 
 /// The page.
@@ -56,7 +56,7 @@ impl Status {
             load: self.current_load,
             response_time_s: self.response_time,
             utilisation: [self.cpu, self.gpu, self.memory],
-            work: WorkReport::default(),
+            ..LoadReport::default()
         }
     }
 }
@@ -74,7 +74,7 @@ mod tests {
             load: Some(0.25),
             response_time_s: Some(0.4),
             utilisation: [None, Some(1.0), None],
-            work: WorkReport::default(),
+            ..LoadReport::default()
         };
         assert_eq!(report, expected);
     }

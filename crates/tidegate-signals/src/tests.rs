@@ -1,5 +1,6 @@
 //! Whole loops against scripted engines, in memory and in paused time; what is about sockets, on loopback.
 
+mod cache_events;
 mod cases;
 mod engine;
 mod metrics;

@@ -1,16 +1,18 @@
 //! Starting and stopping the tasks of one pool.
 
 use crate::accelerator::AcceleratorPage;
+use crate::cache_events::{CacheListener, RankBoard};
 use crate::check::Checker;
 use crate::client::Client;
 use crate::dial::{Dial, Tcp};
 use crate::merge::Merged;
 use crate::models::{ModelsPoller, Serving};
+use crate::node::NodePage;
 use crate::poll::{LoadPage, Poller};
 use crate::status::StatusPage;
 use crate::work::MetricsPage;
 use std::sync::Arc;
-use tidegate_config::{Endpoint, EndpointTls, Health, Load, Models, Polled, Pool, Protocol};
+use tidegate_config::{CacheEvents, Endpoint, EndpointTls, Health, Load, Models, Polled, Pool, Protocol};
 use tidegate_core::event::Event;
 use tidegate_core::id::EndpointId;
 use tidegate_core::placement::Serves;
@@ -63,6 +65,7 @@ struct Watched {
     health: Option<Health>,
     load: Option<Load>,
     models: Option<Models>,
+    events: Option<CacheEvents>,
     /// How it is spoken to.
     spoken: (Protocol, EndpointTls),
     tasks: JoinSet<()>,
@@ -74,7 +77,12 @@ impl Watched {
             && self.spoken == (pool.protocol, pool.tls.clone())
             && self.load == pool.load
             && self.models == pool.models
-            && pool.endpoints.iter().any(|e| e.url == self.endpoint.url && e.gpus == self.endpoint.gpus)
+            && self.events.as_ref() == cache_events(pool)
+            && pool.endpoints.iter().any(|e| {
+                e.url == self.endpoint.url
+                    && e.gpus == self.endpoint.gpus
+                    && e.cache_events == self.endpoint.cache_events
+            })
     }
 }
 
@@ -134,13 +142,18 @@ impl Watch {
                 polls.start(load, id, rng, &mut tasks);
             }
             if let Some(Models(polled)) = &pool.models {
-                tasks.spawn(polls.models(polled, rng(4)).run());
+                tasks.spawn(polls.models(polled, rng(6)).run());
+            }
+            let events = cache_events(pool);
+            if let Some(events) = events {
+                polls.listen(events, id, &rng, &mut tasks);
             }
             self.endpoints.push(Watched {
                 endpoint: endpoint.clone(),
                 health: pool.health.clone(),
                 load: pool.load.clone(),
                 models: pool.models.clone(),
+                events: events.cloned(),
                 spoken: (pool.protocol, pool.tls.clone()),
                 tasks,
             });
@@ -148,8 +161,13 @@ impl Watch {
     }
 }
 
-/// Tasks an endpoint may have.
-const SOURCES: u64 = 5;
+/// Kinds of tasks an endpoint may have.
+const SOURCES: u64 = 7;
+
+/// Where the engines of `pool` tell of their caches, if anybody listens.
+fn cache_events(pool: &Pool) -> Option<&CacheEvents> {
+    pool.prefix_cache.as_ref()?.events.as_ref()
+}
 
 /// What the polls of one endpoint share.
 struct Polls<'a, D> {
@@ -167,6 +185,7 @@ impl<D: Dial> Polls<'_, D> {
             (load.metrics.is_some(), MetricsPage::SOURCE),
             (load.status.is_some(), StatusPage::SOURCE),
             (load.accelerator.is_some(), AcceleratorPage::SOURCE),
+            (load.node.is_some(), NodePage::SOURCE),
         ];
         let sources: Vec<&'static str> = leads.iter().filter(|(is_there, _)| *is_there).map(|(_, s)| *s).collect();
         let merged = Arc::new(Merged::new(id, load.max_age, Arc::clone(&self.told.events), &sources));
@@ -182,6 +201,31 @@ impl<D: Dial> Polls<'_, D> {
         if let Some(accelerator) = &load.accelerator {
             let page = AcceleratorPage::new(accelerator, &self.endpoint.gpus);
             tasks.spawn(self.poller(&accelerator.page, page, &merged, rng(3)).run());
+        }
+        if let Some(node) = &load.node {
+            tasks.spawn(self.poller(&node.page, NodePage::new(node), &merged, rng(4)).run());
+        }
+    }
+
+    /// Starts a task for every rank that `events` names.
+    fn listen(&self, events: &CacheEvents, id: EndpointId, rng: &impl Fn(u64) -> Rng, tasks: &mut JoinSet<()>) {
+        let url = &self.endpoint.url;
+        let publishers = events.publishers(url, self.endpoint.cache_events.as_ref());
+        let (pool, endpoint) = (Arc::clone(self.pool), url.to_string().into());
+        let board = RankBoard::new(pool, endpoint, Arc::clone(&self.told.facts), publishers.len());
+        let (board, mut seeds) = (Arc::new(board), rng(5));
+        for (rank, url) in (0..).zip(publishers) {
+            let listener = CacheListener {
+                id,
+                rank,
+                url,
+                topic: events.topic.clone(),
+                dial: self.dial.beside(),
+                tell: Arc::clone(&self.told.events),
+                board: Arc::clone(&board),
+                rng: Rng::new(seeds.next_u64()),
+            };
+            tasks.spawn(listener.run());
         }
     }
 

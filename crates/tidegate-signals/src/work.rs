@@ -159,6 +159,11 @@ mod tests {
                  nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"max\"} 4000\n",
                 (Some(1.0), Some(2.0), Some(0.1)),
             ),
+            (
+                "nv_inference_request_success{model=\"a\",version=\"1\"} 7\nnv_inference_pending_request_count{model=\"a\",version=\"1\"} 2\n\
+                 nv_inference_pending_request_count{model=\"b\",version=\"1\"} 3\nnv_cpu_utilization 1\n",
+                (None, Some(5.0), None),
+            ),
             ("llamacpp:requests_processing 1\nllamacpp:requests_deferred 2\n", (Some(1.0), Some(2.0), None)),
             ("tgi_batch_current_size 1\ntgi_queue_size 2\n", (Some(1.0), Some(2.0), None)),
             ("te_queue_size 2\n", (None, Some(2.0), None)),

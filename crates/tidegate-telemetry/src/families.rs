@@ -107,6 +107,14 @@ families! {
         "Keys that session affinity remembers.";
     POOL_DEGRADED: Gauge "tidegate_pool_degraded", "endpoints", POOL,
         "Endpoints whose load signal is missing, old, frozen or impossible; 0 in pools without a source of load.";
+    PREFIX_BLOCKS: Gauge "tidegate_prefix_blocks", "blocks", POOL,
+        "Blocks of prompts that are remembered, over all endpoints; absent in pools without prefix_cache, as are the others of this kind.";
+    PREFIX_BYTES: Gauge "tidegate_prefix_bytes", "bytes", POOL,
+        "Bytes they count for against prefix_cache.memory.";
+    PREFIX_LOOKUPS: Counter "tidegate_prefix_lookups_total", "requests", &["pool", "result"],
+        "Dispatches with a prompt, by whether anything of it was remembered of the endpoint they went to.";
+    PREFIX_MATCHED: Counter "tidegate_prefix_matched_tokens_total", "tokens", POOL,
+        "Tokens of prompts that were expected to be cached where they were sent.";
     IN_FLIGHT: Gauge "tidegate_endpoint_in_flight", "requests", ENDPOINT,
         "Own requests in flight.";
     PENDING: Gauge "tidegate_endpoint_pending", "requests", ENDPOINT,
@@ -125,6 +133,12 @@ families! {
         "Whether the endpoint is out after consecutive errors.";
     DEGRADED: Gauge "tidegate_endpoint_degraded", "0 or 1", ENDPOINT,
         "Whether the load signal cannot be used; absent in pools without a source of load.";
+    CACHE_HEARD: Gauge "tidegate_endpoint_cache_events_heard", "0 or 1", ENDPOINT,
+        "Whether the cache events of all ranks are heard; absent in pools without prefix_cache.events.";
+    CACHE_TOKENS: Gauge "tidegate_endpoint_cache_tokens", "tokens", ENDPOINT,
+        "Tokens in its prefix cache by its own events; absent where some were missed.";
+    CACHE_GAPS: Counter "tidegate_endpoint_cache_event_gaps_total", "gaps", ENDPOINT,
+        "How often cache events were missed, by their numbers.";
     RESPONSE: Gauge "tidegate_endpoint_response_seconds", "seconds", ENDPOINT,
         "Mean of the last 20 response times, failures as penalties of at least 5 s; absent before the first.";
     DISPATCHED: Counter "tidegate_endpoint_dispatched_total", "requests", ENDPOINT,
@@ -171,7 +185,7 @@ pub fn docs() -> String {
          - `endpoint`: the URL; `none` where no endpoint was tried, `other` for an endpoint made after the start.\n\
          - `outcome`: {}. A refusal of a faulty request without a word of its own is `bad_request`, anything else `other`.\n\
          - `gate`: {}.\n\
-         - `result`: `passed` or `failed` of checks, `reported` or `missed` of polls, `hit` or `miss` of caches.\n\n\
+         - `result`: `passed` or `failed` of checks, `reported` or `missed` of polls, `hit` or `miss` of prefixes and caches.\n\n\
          ## Buckets\n\n\
          Upper bounds in seconds, the last is infinite.\n\n\
          - `tidegate_ttft_seconds`: {}.\n\

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
-use tidegate_config::{Config, Load, Pool};
+use tidegate_config::{Config, Pool};
 
 /// What was found on one page of an endpoint at the last poll.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -58,12 +58,14 @@ impl SignalBoard {
 }
 
 fn has(pool: &Pool, source: &str) -> bool {
-    let load = |has: fn(&Load) -> bool| pool.load.as_ref().is_some_and(has);
+    let load = pool.load.as_ref();
     match source {
-        "status" => load(|l| l.status.is_some()),
-        "metrics" => load(|l| l.metrics.is_some()),
-        "accelerator" => load(|l| l.accelerator.is_some()),
+        "status" => load.is_some_and(|l| l.status.is_some()),
+        "metrics" => load.is_some_and(|l| l.metrics.is_some()),
+        "accelerator" => load.is_some_and(|l| l.accelerator.is_some()),
+        "node" => load.is_some_and(|l| l.node.is_some()),
         "models" => pool.models.is_some(),
+        "cache_events" => pool.prefix_cache.as_ref().is_some_and(|c| c.events.is_some()),
         _ => false,
     }
 }

@@ -11,6 +11,7 @@ use crate::rules::Running;
 use tidegate_admin::{Action, Admin, ConfigBook, Subject};
 use tidegate_config::{Config, Shutdown};
 use tidegate_core::event::Event;
+use tidegate_core::load::LoadReport;
 use tidegate_proxy::{Gateway, Governor, Inherited, LateUse, PoolHandle, Saved, StartError};
 use tidegate_signals::{Tell, TellFacts, TellServes, Told, Watch};
 use tidegate_telemetry::Telemetry;
@@ -221,12 +222,20 @@ fn tell(pool: &Arc<PoolHandle>, telemetry: &Arc<Telemetry>) -> Tell {
     Arc::new(move |event: Event| {
         let id = match event {
             Event::Checked { endpoint, .. } | Event::LoadReported { endpoint, .. } => endpoint,
-            Event::LoadMissed(endpoint) => endpoint,
+            Event::LoadMissed(endpoint) | Event::CacheTold { endpoint, .. } => endpoint,
             _ => return,
         };
+        let max_age = pool.settings().load.as_ref().filter(|l| l.orca).map(|l| l.max_age);
         let url = pool.with_endpoints(|p, now, endpoints| {
-            p.on_event(now, event);
-            endpoints.get(id.index()).map(|e| Arc::clone(&e.url))
+            let handle = endpoints.get(id.index());
+            // What answers told meanwhile goes with the pages. Where these fail for so long that their last word is old, answers go alone.
+            let answered = max_age.and_then(|max_age| handle?.answered_at(now, max_age));
+            p.on_event(now, with_answer(event, answered));
+            if let (Some(handle), Event::LoadReported { .. } | Event::LoadMissed(_)) = (handle, event) {
+                let is_unusable = p.endpoints().loads[id.index()].degraded_at(now).is_some();
+                handle.set_unheard(matches!(event, Event::LoadMissed(_)) && is_unusable);
+            }
+            handle.map(|e| Arc::clone(&e.url))
         });
         if let Some(url) = url {
             telemetry.on_signal(&pool.name, &url, &event);
@@ -240,8 +249,41 @@ fn tell_serves(pool: &Arc<PoolHandle>) -> TellServes {
     Arc::new(move |id, serves| pool.with_endpoints(|p, now, _| p.on_serves(now, id, serves)))
 }
 
+/// What a page told, together with what `answered` told of the same endpoint.
+fn with_answer(event: Event, answered: Option<LoadReport>) -> Event {
+    match (event, answered) {
+        (Event::LoadReported { endpoint, report }, Some(answered)) => {
+            Event::LoadReported { endpoint, report: report.with(&answered) }
+        }
+        _ => event,
+    }
+}
+
 /// Keeps what pages of `pool`'s endpoints were found to expose.
 fn tell_facts(pool: &Arc<PoolHandle>, telemetry: &Arc<Telemetry>) -> TellFacts {
     let (name, telemetry) = (Arc::clone(&pool.name), Arc::clone(telemetry));
     Arc::new(move |endpoint, facts| telemetry.on_facts(&name, endpoint, facts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::id::EndpointId;
+    use tidegate_core::load::WorkReport;
+    use tidegate_core::time::Instant;
+
+    #[test]
+    fn what_an_answer_tells_goes_with_the_next_page() {
+        let endpoint = EndpointId(3);
+        let work = WorkReport { running: Some(4.0), generated_total: Some(100.0), ..WorkReport::default() };
+        let page = LoadReport { sampled_at: Instant::from_nanos(9), work, ..LoadReport::default() };
+        let other = WorkReport { waiting: Some(1.0), ..WorkReport::default() };
+        let answered =
+            LoadReport { sampled_at: Instant::from_nanos(7), load: Some(0.5), work: other, ..LoadReport::default() };
+        let told = Event::LoadReported { endpoint, report: page };
+        let both = Event::LoadReported { endpoint, report: LoadReport { load: Some(0.5), ..page } };
+        assert_eq!(with_answer(told, Some(answered)), both, "as of the page, whose counts stay whole");
+        assert_eq!(with_answer(told, None), told);
+        assert_eq!(with_answer(Event::LoadMissed(endpoint), Some(answered)), Event::LoadMissed(endpoint));
+    }
 }

@@ -20,8 +20,8 @@ pub struct AcceleratorSource {
 impl Section for AcceleratorSource {
     const TABLE: &'static Table = &Table {
         place: "pools.NAME.load.accelerator",
-        summary: "The page of an exporter with DCGM's names: use of the GPUs, and what takes an endpoint out. While a GPU is too hot, out of memory \
-                  or broken, the endpoint's load is told as 1, so that max_load keeps new requests from it.",
+        summary: "The page of an exporter with DCGM's names: use of the GPUs, and what takes an endpoint out: while a GPU is too hot, out of \
+                  memory or broken, it gets nothing new under any policy (gate `unfit`).",
         keys: &[
             polled::path("/metrics"),
             polled::URL,

@@ -9,7 +9,7 @@ use crate::scalar::{self, Bad};
 use std::time::Duration;
 
 /// What stands for an endpoint's host in the URL of a page.
-const HOST: &str = "{host}";
+pub(crate) const HOST: &str = "{host}";
 
 /// A page of an endpoint that is asked for again and again.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! dispatched since the sample are added at a known load per request (water-filling; notes: algorithms, sections 0.1 and 3.1):
 //! `L_c = L + replicas * c * (n - n_sample)`. Reports that are old, frozen, impossible or missing count for nothing and say so.
 
-use super::LoadReport;
+use super::{LoadReport, Unfit};
 use crate::time::{Duration, Instant};
 use alloc::collections::VecDeque;
 
@@ -78,6 +78,10 @@ pub struct LoadSignal {
     same: u32,
     sent_while_same: u64,
     impossible: bool,
+    by_answers: bool,
+    in_flight: u32,
+    /// When the first request was sent since the newest report.
+    asked_at: Option<Instant>,
 }
 
 impl LoadSignal {
@@ -95,7 +99,16 @@ impl LoadSignal {
             same: 0,
             sent_while_same: 0,
             impossible: false,
+            by_answers: false,
+            in_flight: 0,
+            asked_at: None,
         }
+    }
+
+    /// Whether reports come with answers alone. Then an endpoint that is sent nothing has nothing to say: its last word is not old before
+    /// `max_age` has passed since the first request that was to bring another, though its load counts for nothing by then.
+    pub fn set_by_answers(&mut self, by_answers: bool) {
+        self.by_answers = by_answers;
     }
 
     /// As [`LoadSignal::new`], but `first_guess` is corrected by what reports say when more or fewer own requests are there.
@@ -119,6 +132,10 @@ impl LoadSignal {
 
     /// From `now` on, `in_flight` own requests are there.
     pub fn on_in_flight(&mut self, now: Instant, in_flight: u32) {
+        if in_flight > self.in_flight {
+            self.asked_at.get_or_insert(now);
+        }
+        self.in_flight = in_flight;
         match self.log.back_mut() {
             Some(last) if last.0 >= now => last.1 = in_flight,
             _ => self.log.push_back((now, in_flight)),
@@ -134,6 +151,7 @@ impl LoadSignal {
         if self.impossible || self.last.is_some_and(|l| l.sampled_at >= report.sampled_at) {
             return false;
         }
+        self.asked_at = None;
         let counters = |r: &LoadReport| [r.work.generated_total, r.work.prompt_total];
         let unchanged = self.last.as_ref().is_some_and(|last| {
             if counters(report).iter().any(Option::is_some) {
@@ -183,17 +201,39 @@ impl LoadSignal {
         self.replicas * self.per_request * f64::from(requests)
     }
 
-    /// When the newest report stops counting.
-    pub fn expires_at(&self) -> Option<Instant> {
-        self.last.map(|l| l.sampled_at + self.max_age)
+    /// The next instant after `now` at which the signal changes by time alone.
+    pub fn expires_after(&self, now: Instant) -> Option<Instant> {
+        let of_report = self.last.map(|l| l.sampled_at + self.held(&l));
+        let of_silence = self.asked_at.filter(|_| self.by_answers).map(|at| at + self.max_age);
+        [of_report, of_silence].into_iter().flatten().filter(|&at| at > now).min()
+    }
+
+    /// How long a report counts.
+    fn held(&self, report: &LoadReport) -> Duration {
+        report.holds_for.map_or(self.max_age, |held| held.max(self.max_age))
+    }
+
+    fn is_old(&self, now: Instant, report: &LoadReport) -> bool {
+        if self.by_answers { self.is_silent(now) } else { now.since(report.sampled_at) >= self.held(report) }
+    }
+
+    /// Whether requests were sent for as long as a report counts, and brought none.
+    fn is_silent(&self, now: Instant) -> bool {
+        self.asked_at.is_some_and(|at| now.since(at) >= self.max_age)
+    }
+
+    /// Why the endpoint should get nothing new at `now`, by a report that counts.
+    pub fn unfit_at(&self, now: Instant) -> Option<Unfit> {
+        self.last?.unfit.filter(|_| self.degraded_at(now).is_none())
     }
 
     /// Why the signal cannot be used at `now`, if so.
     pub fn degraded_at(&self, now: Instant) -> Option<Degraded> {
         match self.last {
             _ if self.impossible => Some(Degraded::Impossible),
+            None if self.by_answers && !self.is_silent(now) => None,
             None => Some(Degraded::Missing),
-            Some(l) if now.since(l.sampled_at) >= self.max_age => Some(Degraded::Old),
+            Some(l) if self.is_old(now, &l) => Some(Degraded::Old),
             Some(_) if self.same >= FROZEN_REPORTS && self.sent_while_same >= u64::from(FROZEN_REPORTS) => {
                 Some(Degraded::Frozen)
             }
@@ -207,7 +247,8 @@ impl LoadSignal {
         if self.degraded_at(now).is_some() {
             return None;
         }
-        let reported = self.last?.load?;
+        let last = self.last.filter(|l| now.since(l.sampled_at) < self.held(l))?;
+        let reported = last.load?;
         let sent = f64::from(in_flight) - f64::from(self.in_flight_then);
         Some((reported + self.replicas * self.per_request * sent).max(0.0))
     }
@@ -281,6 +322,43 @@ mod tests {
         assert_eq!(s.degraded_at(at(4100)), Some(Degraded::Impossible));
         assert!(s.on_report(&report(4200, 0.7), 0));
         assert_eq!(s.degraded_at(at(4200)), None);
+    }
+
+    #[test]
+    fn a_report_holds_as_long_as_it_says_where_it_is_asked_for_less_often() {
+        let mut s = signal();
+        let slow = LoadReport { holds_for: Some(Duration::from_secs(12)), ..report(0, 0.5) };
+        s.on_report(&slow, 0);
+        assert_eq!((s.degraded_at(at(11_000)), s.load_at(at(11_000), 0)), (None, Some(0.5)));
+        assert_eq!((s.degraded_at(at(12_000)), s.expires_after(at(0))), (Some(Degraded::Old), Some(at(12_000))));
+        let quick = LoadReport { holds_for: Some(Duration::from_millis(5)), ..report(20_000, 0.5) };
+        s.on_report(&quick, 0);
+        assert_eq!(s.degraded_at(at(22_000)), None, "never shorter than configured");
+    }
+
+    #[test]
+    fn who_tells_with_answers_is_not_old_while_nothing_is_asked() {
+        let mut s = signal();
+        s.set_by_answers(true);
+        assert_eq!((s.degraded_at(at(60_000)), s.load_at(at(60_000), 0)), (None, None), "nothing was sent so far");
+        s.on_in_flight(at(60_000), 1);
+        assert_eq!(s.expires_after(at(60_000)), Some(at(63_000)));
+        assert_eq!(s.degraded_at(at(63_000)), Some(Degraded::Missing), "asked, and told nothing");
+        s.on_report(&report(63_500, 0.95), 1);
+        s.on_in_flight(at(63_600), 0);
+        assert_eq!((s.degraded_at(at(90_000)), s.load_at(at(65_000), 1)), (None, Some(0.95)));
+        assert_eq!(s.load_at(at(90_000), 0), None, "a last word that is old keeps nobody out");
+        s.on_in_flight(at(90_000), 1);
+        s.on_in_flight(at(91_000), 2);
+        assert_eq!((s.degraded_at(at(92_999)), s.degraded_at(at(93_000))), (None, Some(Degraded::Old)));
+    }
+
+    #[test]
+    fn an_unfit_endpoint_is_so_as_long_as_its_report_counts() {
+        let mut s = signal();
+        s.on_report(&LoadReport { load: None, unfit: Some(Unfit::GpuTooHot), ..report(0, 0.0) }, 0);
+        assert_eq!((s.unfit_at(at(2999)), s.degraded_at(at(2999))), (Some(Unfit::GpuTooHot), None));
+        assert_eq!(s.unfit_at(at(3000)), None, "what is old counts for nothing");
     }
 
     #[test]

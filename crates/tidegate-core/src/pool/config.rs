@@ -168,6 +168,8 @@ pub struct LoadConfig {
     /// Load (0..1) that one request adds, for own credit between reports; `None` learns it from the reports, beginning at
     /// 1/`max_in_flight`, else 0.01.
     pub per_request: Option<f64>,
+    /// Whether reports come with answers alone: then who is sent nothing says nothing, and is not too old for that.
+    pub by_answers: bool,
 }
 
 /// Retries before the first byte, onto another endpoint.

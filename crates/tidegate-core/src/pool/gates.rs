@@ -5,6 +5,7 @@ use super::{Decision, Pool, Shed};
 use crate::endpoint::Gate;
 use crate::id::EndpointId;
 use crate::journal::Entry;
+use crate::load::Degraded;
 use crate::queue::FairQueue;
 use crate::request::Request;
 use crate::time::{Duration, Instant};
@@ -92,6 +93,9 @@ impl Pool {
         if member.out {
             return Gate::Open;
         }
+        if self.cfg.load.is_some() && self.endpoints.loads[id.index()].unfit_at(now).is_some() {
+            return Gate::Unfit;
+        }
         if self.is_full(id) {
             return Gate::Full;
         }
@@ -119,8 +123,11 @@ impl Pool {
     fn schedule(&mut self, now: Instant, id: EndpointId) {
         let breakers = self.breakers_change_at(now, id);
         let member = &mut self.members[id.index()];
-        let load = if self.cfg.load.is_some() { self.endpoints.loads[id.index()].expires_at() } else { None };
-        let instants = [Some(member.not_before), breakers, load];
+        let reported = self.cfg.load.map(|load| (load, &self.endpoints.loads[id.index()]));
+        let expires = reported.and_then(|(_, signal)| signal.expires_after(now));
+        let unheard = reported.filter(|(_, signal)| signal.last().is_none());
+        let due = unheard.map(|(load, _)| member.load_since + load.max_age);
+        let instants = [Some(member.not_before), breakers, expires, due];
         let next = instants.into_iter().flatten().filter(|&t| t > now).min();
         if let Some(at) = next.filter(|&at| at < member.timer || member.timer <= now) {
             member.timer = at;
@@ -129,10 +136,14 @@ impl Pool {
     }
 
     fn watch_degraded(&mut self, now: Instant, id: EndpointId) {
-        if self.cfg.load.is_none() || self.members[id.index()].removed {
+        let Some(load) = self.cfg.load.filter(|_| !self.members[id.index()].removed) else { return };
+        let (signal, member) = (&self.endpoints.loads[id.index()], &self.members[id.index()]);
+        let why = signal.degraded_at(now);
+        let is_early = signal.last().is_none() && !member.load_missed && now < member.load_since + load.max_age;
+        if is_early && why == Some(Degraded::Missing) {
+            // Nobody was asked yet, and that is no news.
             return;
         }
-        let why = self.endpoints.loads[id.index()].degraded_at(now);
         if self.members[id.index()].degraded != why {
             self.members[id.index()].degraded = why;
             self.push_effect(crate::event::Effect::Degraded { endpoint: id, why });
@@ -200,7 +211,7 @@ impl Pool {
             Shed::Exhausted
         } else if count(Gate::Full) > 0 {
             Shed::EndpointLimit
-        } else if count(Gate::Overloaded) > 0 {
+        } else if count(Gate::Overloaded) + count(Gate::Unfit) > 0 {
             Shed::Overloaded
         } else if count(Gate::Unhealthy) + count(Gate::Open) + count(Gate::CoolingDown) > 0 {
             Shed::NoHealthyEndpoint

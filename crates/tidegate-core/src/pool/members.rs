@@ -26,10 +26,11 @@ impl Pool {
         let max_age = self.cfg.load.map_or(Duration::ZERO, |l| l.max_age);
         let hot = Endpoint::new(id, hash_bytes(cfg.name.as_bytes()), cfg.weight);
         let stats = EndpointStats::new(now);
-        let load = match per_request {
+        let mut load = match per_request {
             Some(given) => LoadSignal::new(given, max_age, self.cfg.replicas),
             None => LoadSignal::learning(first_guess, max_age, self.cfg.replicas),
         };
+        load.set_by_answers(self.cfg.load.is_some_and(|l| l.by_answers));
         let cold = self.in_use;
         let member = Member {
             cfg: cfg.clone(),
@@ -48,6 +49,8 @@ impl Pool {
             usable_at: NOWHERE,
             timer: Instant::FAR_FUTURE,
             degraded: None,
+            load_since: now,
+            load_missed: false,
         };
         if id.index() == self.members.len() {
             self.members.push(member);
@@ -118,7 +121,7 @@ impl Pool {
             affinity.on_removed(id);
         }
         if let Some(prefixes) = &mut self.prefixes {
-            prefixes.forget(id);
+            prefixes.remove(id);
         }
         self.adapters.forget(id);
         self.vacant.push(id);

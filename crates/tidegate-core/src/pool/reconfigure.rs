@@ -118,6 +118,10 @@ impl Pool {
         let per_request = self.cfg.load.and_then(|l| l.per_request);
         for (member, signal) in self.members.iter_mut().zip(&mut self.endpoints.loads) {
             signal.set(per_request, member.cfg.first_guess(), max_age, self.cfg.replicas);
+            signal.set_by_answers(self.cfg.load.is_some_and(|l| l.by_answers));
+            if old.load.is_none() {
+                (member.load_since, member.load_missed) = (now, false);
+            }
             if self.cfg.load.is_none() {
                 member.degraded = None;
             }

@@ -77,7 +77,15 @@ impl Pool {
             Event::Progress { endpoint, tokens } => self.on_progress(now, endpoint, tokens),
             Event::Checked { endpoint, passed } => self.on_check(now, endpoint, passed),
             Event::LoadReported { endpoint, report } => self.on_report(now, endpoint, &report),
-            Event::LoadMissed(endpoint) => self.refresh(now, endpoint),
+            Event::LoadMissed(endpoint) => {
+                self.members[endpoint.index()].load_missed = true;
+                self.refresh(now, endpoint);
+            }
+            Event::CacheTold { endpoint, rank, told } => {
+                if let Some(prefixes) = &mut self.prefixes {
+                    prefixes.on_cache_told(endpoint, rank, told);
+                }
+            }
             Event::Drain { endpoint, draining } => self.on_drain(now, endpoint, draining),
             Event::Weight { endpoint, weight } => self.on_weight(now, endpoint, weight),
             Event::MaxInFlight(max) => self.cfg.max_in_flight = Some(max.max(1)),

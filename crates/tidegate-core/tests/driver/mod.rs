@@ -95,7 +95,7 @@ pub(crate) fn cases() -> Vec<Case> {
 /// The same, reading loads that the endpoints report.
 pub(crate) fn with_load(mut case: Case) -> Case {
     case.label.push_str(" +load");
-    case.cfg.load = Some(LoadConfig { max_age: secs(3.0), per_request: Some(PER_REQUEST) });
+    case.cfg.load = Some(LoadConfig { max_age: secs(3.0), per_request: Some(PER_REQUEST), by_answers: false });
     case
 }
 

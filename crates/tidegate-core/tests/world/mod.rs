@@ -15,6 +15,7 @@ use tidegate_core::load::LoadReport;
 use tidegate_core::outcome::{Failure, Outcome, Verdict};
 use tidegate_core::pool::config::{AffinityConfig, EndpointConfig, LoadConfig, Panic, PoolConfig, WarmUpStep};
 use tidegate_core::pool::{Decision, Pool, Ticket};
+use tidegate_core::prefix::{CacheBatch, CacheTold};
 use tidegate_core::queue::{QueueConfig, Waiter};
 use tidegate_core::request::Request;
 use tidegate_core::time::Instant;
@@ -59,6 +60,11 @@ pub(crate) enum Op {
         age_ms: i32,
     },
     Missed(u32),
+    Cache {
+        endpoint: u32,
+        rank: u8,
+        told: CacheTold,
+    },
     Drain(u32, bool),
     Weight(u32, f64),
     Pass(u32),
@@ -87,6 +93,18 @@ fn verdict() -> impl Strategy<Value = Verdict> {
     ]
 }
 
+fn told() -> impl Strategy<Value = CacheTold> {
+    let batch = (prop_oneof![0u64..9, Just(u64::MAX)], any::<u32>(), any::<bool>(), any::<u64>(), any::<u64>());
+    prop_oneof![
+        1 => Just(CacheTold::Heard),
+        1 => Just(CacheTold::Lost),
+        6 => batch.prop_map(|(sequence, batches, cleared, stored, removed)| {
+            let (batches, stored_tokens, removed_tokens) = (batches % 4, stored % 5000, removed % 3000);
+            CacheTold::Batch(CacheBatch { sequence, batches, cleared, stored_tokens, removed_tokens })
+        }),
+    ]
+}
+
 pub(crate) fn op() -> impl Strategy<Value = Op> {
     let weight = prop_oneof![4 => Just(1.0), 1 => Just(0.0), 1 => Just(0.005), 1 => 0.1..50.0, 1 => number()];
     let option = |p: u32| move |v: u32| v.is_multiple_of(p);
@@ -108,6 +126,7 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         4 => (any::<u32>(), prop::option::of(number()), prop::option::of(number()), prop::option::of(number()), -500i32..4000)
             .prop_map(|(endpoint, load, time_s, used, age_ms)| Op::Report { endpoint, load, time_s, used, age_ms }),
         1 => any::<u32>().prop_map(Op::Missed),
+        2 => (any::<u32>(), 0u8..3, told()).prop_map(|(endpoint, rank, told)| Op::Cache { endpoint, rank, told }),
         1 => (any::<u32>(), any::<bool>()).prop_map(|(k, d)| Op::Drain(k, d)),
         1 => (any::<u32>(), weight).prop_map(|(k, w)| Op::Weight(k, w)),
         10 => (0u32..2_000).prop_map(Op::Pass),
@@ -207,6 +226,9 @@ impl World {
             Op::Probed(k, passed) => self.answer(k, passed),
             Op::Progress(k, tokens) => event(self, k, &|endpoint| Event::Progress { endpoint, tokens }),
             Op::Check(k, passed) => event(self, k, &|endpoint| Event::Checked { endpoint, passed }),
+            Op::Cache { endpoint: k, rank, told } => {
+                event(self, k, &|endpoint| Event::CacheTold { endpoint, rank, told });
+            }
             Op::Missed(k) => event(self, k, &Event::LoadMissed),
             Op::Drain(k, draining) => event(self, k, &|endpoint| Event::Drain { endpoint, draining }),
             Op::Weight(k, weight) => event(self, k, &|endpoint| Event::Weight { endpoint, weight }),
@@ -399,7 +421,7 @@ pub(crate) fn configured(case: usize, flags: u8) -> PoolConfig {
     let mut cfg = all[case % all.len()].cfg.clone();
     let flag = |bit: u8| flags & (1 << bit) != 0;
     if flag(0) {
-        cfg.load = Some(LoadConfig { max_age: secs(3.0), per_request: None });
+        cfg.load = Some(LoadConfig { max_age: secs(3.0), per_request: None, by_answers: false });
     }
     cfg.affinity = flag(1).then_some(AffinityConfig { hold: secs(5.0), max_keys: 8 });
     cfg.warm_up = flag(2).then(WarmUpStep::defaults);

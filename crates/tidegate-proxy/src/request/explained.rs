@@ -3,6 +3,7 @@
 use crate::state::pool::PoolHandle;
 use http::HeaderValue;
 use serde_json::{Map, Value, json};
+use tidegate_core::endpoint::Gate;
 use tidegate_core::explain::Explain;
 use tidegate_core::id::EndpointId;
 
@@ -15,14 +16,26 @@ pub(crate) fn header(explain: &Explain, pool: &PoolHandle) -> HeaderValue {
     let url = |id: EndpointId| endpoints.get(id.index()).map(|e| e.url.to_string()).unwrap_or_default();
     let candidates: Map<String, Value> =
         explain.candidates.iter().take(MOST).map(|&(id, score)| (url(id), json!(score))).collect();
+    let why = |id: EndpointId| explain.unfit.iter().find(|(unfit, _)| *unfit == id).map(|(_, why)| why.as_str());
+    let gate =
+        |id: EndpointId, gate: Gate| why(id).map_or(gate.as_str().to_owned(), |w| format!("{}:{w}", gate.as_str()));
     let excluded: Map<String, Value> =
-        explain.excluded.iter().take(MOST).map(|&(id, gate)| (url(id), json!(gate.as_str()))).collect();
+        explain.excluded.iter().take(MOST).map(|&(id, at)| (url(id), json!(gate(id, at)))).collect();
     let held_back: Vec<String> = explain.held_back.iter().take(MOST).map(|&id| url(id)).collect();
-    let text = json!({
+    let all = explain.candidates.len().max(explain.excluded.len()).max(explain.held_back.len());
+    let beyond = |n: usize| n.saturating_sub(MOST);
+    let mut text = json!({
         "policy": pool.settings().core().policy.label(),
         "candidates": candidates,
         "excluded": excluded,
         "held_back": held_back,
     });
+    if all > MOST {
+        text["left_out"] = json!({
+            "candidates": beyond(explain.candidates.len()),
+            "excluded": beyond(explain.excluded.len()),
+            "held_back": beyond(explain.held_back.len()),
+        });
+    }
     HeaderValue::try_from(text.to_string()).unwrap_or(HeaderValue::from_static("{}"))
 }

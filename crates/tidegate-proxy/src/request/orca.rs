@@ -11,6 +11,7 @@ use serde::Deserialize;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+use tidegate_config::Load;
 use tidegate_core::event::Event;
 use tidegate_core::load::{LoadReport, WorkReport};
 use tidegate_core::time::Instant;
@@ -55,7 +56,13 @@ pub(crate) fn take(headers: &mut HeaderMap, lease: &Lease, now: Instant) {
     }
     let Some(value) = headers.remove(&METRICS) else { return };
     let Some(report) = value.to_str().ok().and_then(|text| read(text, now)) else { return };
-    if lease.endpoint().tells.is_due(now) {
+    if !lease.endpoint().tells.is_due(now) {
+        return;
+    }
+    // Two that report by themselves would take each other's place.
+    let is_led = lease.pool().settings().load.as_ref().is_some_and(Load::is_polled);
+    lease.endpoint().on_answered(report);
+    if !is_led || lease.endpoint().is_unheard() {
         lease.pool().on_event(Event::LoadReported { endpoint: lease.id(), report });
     }
 }
@@ -120,6 +127,7 @@ impl Told {
                 kv_usage: named("kv_cache_usage_perc"),
                 ..WorkReport::default()
             },
+            ..LoadReport::default()
         }
     }
 }

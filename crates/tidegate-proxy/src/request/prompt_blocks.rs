@@ -16,7 +16,7 @@ const PARTS: [&str; 8] = ["tools", "system", "messages", "prompt", "input", "inp
 
 /// The hashes for `pool`, and the tokens of a block; nothing is looked at where it remembers nothing.
 pub(crate) fn of(fields: &Fields<'_>, pool: &PoolHandle) -> (Vec<u64>, u32) {
-    let block_tokens = pool.settings().prefix_cache.map(|c| c.block);
+    let block_tokens = pool.settings().prefix_cache.as_ref().map(|c| c.block);
     block_tokens.map_or_else(Default::default, |block| (prefix(fields, block), block))
 }
 

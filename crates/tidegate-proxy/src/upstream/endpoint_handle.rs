@@ -3,10 +3,14 @@
 
 use crate::request::orca::Seldom;
 use crate::upstream::wire::{Secure, Spoken, Wire};
+use parking_lot::Mutex;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 use tidegate_config::{EndpointUrl, Protocol};
+use tidegate_core::load::LoadReport;
+use tidegate_core::time::Instant;
 
 /// Numbers given so far.
 static NUMBERED: AtomicU64 = AtomicU64::new(0);
@@ -34,6 +38,10 @@ pub struct EndpointHandle {
     retired: AtomicBool,
     /// How often loads that its answers tell are passed on.
     pub(crate) tells: Seldom,
+    /// What its answers told last, where pages are polled as well and lead.
+    answered: Mutex<Option<LoadReport>>,
+    /// Whether its pages have failed for so long that nobody leads any more.
+    unheard: AtomicBool,
 }
 
 impl EndpointHandle {
@@ -58,7 +66,29 @@ impl EndpointHandle {
             number: NUMBERED.fetch_add(1, Relaxed),
             retired: AtomicBool::new(false),
             tells: Seldom::default(),
+            answered: Mutex::default(),
+            unheard: AtomicBool::new(false),
         }
+    }
+
+    /// An answer told its load; it is told with the next page.
+    pub(crate) fn on_answered(&self, report: LoadReport) {
+        *self.answered.lock() = Some(report);
+    }
+
+    /// Whether its pages have failed for so long that answers are all there is.
+    pub fn set_unheard(&self, unheard: bool) {
+        self.unheard.store(unheard, Relaxed);
+    }
+
+    /// Whether answers tell the pool by themselves, although pages are polled.
+    pub(crate) fn is_unheard(&self) -> bool {
+        self.unheard.load(Relaxed)
+    }
+
+    /// What its answers told last, unless it is older than `max_age`.
+    pub fn answered_at(&self, now: Instant, max_age: Duration) -> Option<LoadReport> {
+        self.answered.lock().filter(|report| now.since(report.sampled_at) < max_age)
     }
 
     /// Whether it is spoken to as `spoken` says.

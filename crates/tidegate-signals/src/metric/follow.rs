@@ -117,9 +117,9 @@ impl<D: Dial> Follower<D> {
 
     async fn ask(&mut self) -> Result<Result<f64, Unread>, Miss> {
         let response = self.client.head(&self.asked.url.path).await?;
-        let status = response.status();
-        let body = self.client.body(response.into_body(), LIMIT_BYTES).await?;
         let Some(reading) = &mut self.reading else {
+            let status = response.status();
+            let body = self.client.body(response.into_body(), LIMIT_BYTES).await?;
             // A server says in the body of a 400 what is wrong with a query.
             let read = query::read(&body);
             return if status.is_success() || matches!(read, Err(Miss::Refused(_))) {
@@ -128,9 +128,7 @@ impl<D: Dial> Follower<D> {
                 Err(Miss::Status(status.as_u16()))
             };
         };
-        if !status.is_success() {
-            return Err(Miss::Status(status.as_u16()));
-        }
+        let body = self.client.page(response, LIMIT_BYTES).await?;
         Ok(reading.on_page((self.clock)(), &String::from_utf8_lossy(&body)))
     }
 }

@@ -69,6 +69,66 @@ async fn case_23_a_page_that_takes_long_is_asked_for_less_often() {
     assert_eq!(engine.most_outstanding(), 1);
 }
 
+/// ... and what it said holds as long as nobody asks again.
+#[tokio::test(start_paused = true)]
+async fn a_page_that_is_asked_for_less_often_is_not_old_in_between() {
+    let slow = Engine::new(|n| if n < 4 { Reply::JsonAfter(Duration::from_millis(400), VLLM) } else { Reply::Silence });
+    let settings = pool_at("http://engine:1", METRICS);
+    let mut pool = tidegate_core::pool::Pool::new(settings.core(), false, 1);
+    let at = |ms: u128| tidegate_core::time::Instant::from_nanos(u64::try_from(ms).unwrap() * 1_000_000 + 1);
+    let id = pool.add(at(0), settings.core_endpoints().remove(0));
+    let mut told = Told::start(&slow, METRICS);
+    let mut seen = Vec::new();
+    let mut last = 0;
+    for _ in 0..9 {
+        let (ms, event) = told.next().await;
+        seen.extend((last > 0).then(|| pool.endpoints().loads[id.index()].degraded_at(at(ms - 1))));
+        pool.on_event(at(ms), event);
+        last = ms;
+    }
+    assert_eq!(seen[..4], [None; 4], "asked every four seconds, and three of those make it old");
+    assert_eq!(seen[7], Some(Degraded::Old), "a page that no longer comes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_is_encoded_though_nobody_asked_for_it_is_said_so() {
+    let engine =
+        Engine::new(|_| Reply::Raw("HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 3\r\n\r\nabc"));
+    let mut told = Told::start(&engine, METRICS);
+    let (_, event) = told.next().await;
+    assert!(matches!(event, Event::LoadMissed(_)), "{event:?}");
+    assert!(engine.head(0).contains("accept-encoding: identity\r\n"), "{}", engine.head(0));
+    let facts = told.facts.lock().unwrap().clone();
+    assert!(facts[0].trouble.as_deref().is_some_and(|t| t.contains("encoded as gzip")), "{facts:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_value_of_one_source_is_named_and_leaves_the_others_alone() {
+    let lines = "load: { metrics: {}, accelerator: { url: 'http://{host}:9400/gpus' }, node: { url: 'http://{host}:9100/node' } }";
+    let engine = Engine::by_path(|path| match path {
+        "/gpus" => Reply::json("DCGM_FI_DEV_GPU_UTIL{gpu=\"1\"} 9999\n"),
+        "/node" => Reply::json("node_memory_MemTotal_bytes 8\nnode_memory_MemAvailable_bytes 2\n"),
+        _ => Reply::json(VLLM),
+    });
+    let settings = pool_at("http://engine:1", lines);
+    let mut pool = tidegate_core::pool::Pool::new(settings.core(), false, 1);
+    let id = pool.add(tidegate_core::time::Instant::ORIGIN, settings.core_endpoints().remove(0));
+    let mut told = Told::start(&engine, lines);
+    for _ in 0..12 {
+        let (ms, event) = told.next().await;
+        let at = tidegate_core::time::Instant::from_nanos(u64::try_from(ms).unwrap() * 1_000_000 + 1);
+        pool.on_event(at, event);
+        if ms > 0 {
+            assert_eq!(pool.endpoints().loads[id.index()].degraded_at(at), None);
+        }
+    }
+    let report = pool.endpoints().loads[id.index()].last().unwrap();
+    assert_eq!((report.work.running, report.utilisation), (Some(3.0), [None, None, Some(0.75)]));
+    let facts = told.facts.lock().unwrap().clone();
+    let trouble: Vec<_> = facts.iter().filter_map(|f| Some((f.source, f.trouble.clone()?))).collect();
+    assert_eq!(trouble, [("accelerator", "impossible: DCGM_FI_DEV_GPU_UTIL of GPU 1 9999".to_owned())]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_page_longer_than_its_bound_is_a_miss() {
     let huge: &'static str = format!("{VLLM}# {}\n", "x".repeat(5 << 20)).leak();
@@ -116,7 +176,7 @@ async fn a_gpu_that_is_too_hot_takes_its_endpoint_out_until_it_is_cool() {
         _ => Reply::json("DCGM_FI_DEV_GPU_TEMP{gpu=\"0\"} 60\n"),
     };
     let engine = Engine::new(script);
-    let lines = "load: { accelerator: { url: 'http://{host}:9400/gpus' } }";
+    let lines = "policy: round_robin\n    load: { accelerator: { url: 'http://{host}:9400/gpus' } }";
     let settings = pool_at("http://engine:1", lines);
     let mut pool = tidegate_core::pool::Pool::new(settings.core(), false, 1);
     let now = tidegate_core::time::Instant::from_nanos(1);
@@ -129,7 +189,7 @@ async fn a_gpu_that_is_too_hot_takes_its_endpoint_out_until_it_is_cool() {
         pool.on_event(at, event);
         gates.push(pool.endpoints().get(id).gate.as_str());
     }
-    assert_eq!(gates, ["overloaded", "usable"]);
+    assert_eq!(gates, ["unfit", "usable"]);
     assert_eq!(engine.first_line(0), "GET /gpus HTTP/1.1");
     let facts = told.facts.lock().unwrap().clone();
     assert_eq!(facts[0].gate.as_deref(), Some("GPU 0 is too hot: 95 degrees"));

@@ -175,7 +175,7 @@ impl Contender {
     /// The pool it decides for.
     pub fn pool(&self, settings: &PoolSettings, probes: Option<&Probes>, replicas: u32) -> PoolConfig {
         let mut cfg = PoolConfig::new(self.params.clone());
-        cfg.load = probes.map(|p| LoadConfig { max_age: p.max_age, per_request: p.per_request });
+        cfg.load = probes.map(|p| LoadConfig { max_age: p.max_age, per_request: p.per_request, by_answers: false });
         cfg.max_load = probes.and_then(|p| p.max_load);
         cfg.replicas = f64::from(replicas);
         cfg.retry = settings.retry;

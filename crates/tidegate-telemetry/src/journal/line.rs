@@ -8,8 +8,9 @@ use std::time::Duration;
 use tidegate_core::event::Event;
 use tidegate_core::id::{EndpointId, ProbeId, RequestKey};
 use tidegate_core::journal::{Decided, Entry};
-use tidegate_core::load::{LoadReport, WorkReport};
+use tidegate_core::load::{LoadReport, Unfit, WorkReport};
 use tidegate_core::outcome::{Failure, Outcome, Verdict};
+use tidegate_core::prefix::{CacheBatch, CacheTold};
 use tidegate_core::saved::SavedPool;
 use tidegate_core::time::Instant;
 
@@ -64,8 +65,17 @@ pub(super) enum Input<'a> {
         /// Running, waiting, queued tokens, generated, prompts, memory.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         work: Option<[Option<f64>; 6]>,
+        /// The place of the reason among all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unfit: Option<usize>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        holds_for: Option<u64>,
     },
     LoadMissed(u32),
+    /// Endpoint and rank; number and how many, whether it was emptied, tokens stored and removed.
+    CacheBatch((u32, u8), (u64, u32, bool, u64, u64)),
+    /// Endpoint and rank, and whether its events are heard.
+    CacheHeard((u32, u8), bool),
     Drain(u32, bool),
     Weight(u32, f64),
     MaxInFlight(u32),
@@ -215,11 +225,24 @@ impl<'a> Input<'a> {
                 response_time_s: kept(report.response_time_s),
                 utilisation: report.utilisation.map(kept),
                 work: (!report.work.is_empty()).then(|| numbers(&report.work)),
+                unfit: report.unfit.map(|why| why as usize),
+                holds_for: report.holds_for.map(nanos),
             },
             Event::LoadMissed(endpoint) => Self::LoadMissed(endpoint.0),
+            Event::CacheTold { endpoint, rank, told } => Self::cache((endpoint.0, rank), told),
             Event::Drain { endpoint, draining } => Self::Drain(endpoint.0, draining),
             Event::Weight { endpoint, weight } => Self::Weight(endpoint.0, weight),
             Event::MaxInFlight(max) => Self::MaxInFlight(max),
+        }
+    }
+
+    fn cache(of: (u32, u8), told: CacheTold) -> Self {
+        match told {
+            CacheTold::Heard => Self::CacheHeard(of, true),
+            CacheTold::Lost => Self::CacheHeard(of, false),
+            CacheTold::Batch(b) => {
+                Self::CacheBatch(of, (b.sequence, b.batches, b.cleared, b.stored_tokens, b.removed_tokens))
+            }
         }
     }
 
@@ -233,17 +256,29 @@ impl<'a> Input<'a> {
             }
             Self::Progress(endpoint, tokens) => Event::Progress { endpoint: EndpointId(endpoint), tokens },
             Self::Checked(endpoint, passed) => Event::Checked { endpoint: EndpointId(endpoint), passed },
-            Self::Load { endpoint, at, load, response_time_s, utilisation, work } => Event::LoadReported {
-                endpoint: EndpointId(endpoint),
-                report: LoadReport {
-                    sampled_at: Instant::from_nanos(at),
-                    load,
-                    response_time_s,
-                    utilisation,
-                    work: work.map_or_else(WorkReport::default, work_report),
-                },
-            },
+            Self::Load { endpoint, at, load, response_time_s, utilisation, work, unfit, holds_for } => {
+                Event::LoadReported {
+                    endpoint: EndpointId(endpoint),
+                    report: LoadReport {
+                        sampled_at: Instant::from_nanos(at),
+                        load,
+                        response_time_s,
+                        utilisation,
+                        work: work.map_or_else(WorkReport::default, work_report),
+                        unfit: unfit.and_then(|place| Unfit::ALL.get(place).copied()),
+                        holds_for: holds_for.map(Duration::from_nanos),
+                    },
+                }
+            }
             Self::LoadMissed(endpoint) => Event::LoadMissed(EndpointId(endpoint)),
+            Self::CacheBatch((endpoint, rank), (sequence, batches, cleared, stored_tokens, removed_tokens)) => {
+                let batch = CacheBatch { sequence, batches, cleared, stored_tokens, removed_tokens };
+                Event::CacheTold { endpoint: EndpointId(endpoint), rank, told: CacheTold::Batch(batch) }
+            }
+            Self::CacheHeard((endpoint, rank), is_heard) => {
+                let told = if is_heard { CacheTold::Heard } else { CacheTold::Lost };
+                Event::CacheTold { endpoint: EndpointId(endpoint), rank, told }
+            }
             Self::Drain(endpoint, draining) => Event::Drain { endpoint: EndpointId(endpoint), draining },
             Self::Weight(endpoint, weight) => Event::Weight { endpoint: EndpointId(endpoint), weight },
             Self::MaxInFlight(max) => Event::MaxInFlight(max),
@@ -317,4 +352,35 @@ fn work_report(numbers: [Option<f64>; 6]) -> WorkReport {
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_engines_are_read_as_they_were_written() {
+        let (endpoint, rank) = (EndpointId(3), 2);
+        let batch =
+            CacheBatch { sequence: u64::MAX, batches: 4, cleared: true, stored_tokens: 640, removed_tokens: 16 };
+        for event in [
+            Event::CacheTold { endpoint, rank, told: CacheTold::Batch(batch) },
+            Event::CacheTold { endpoint, rank, told: CacheTold::Heard },
+            Event::CacheTold { endpoint, rank, told: CacheTold::Lost },
+            Event::LoadMissed(endpoint),
+            Event::LoadReported {
+                endpoint,
+                report: LoadReport {
+                    load: Some(0.5),
+                    unfit: Some(Unfit::NodeCpu),
+                    holds_for: Some(Duration::from_secs(12)),
+                    ..LoadReport::default()
+                },
+            },
+        ] {
+            let text = serde_json::to_string(&Line::of(Instant::from_nanos(7), &Entry::Event(&event))).unwrap();
+            let line: Line<'_> = serde_json::from_str(&text).unwrap();
+            assert_eq!((line.t, line.input.to_event()), (7, Some(event)), "{text}");
+        }
+    }
 }

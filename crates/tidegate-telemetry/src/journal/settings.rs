@@ -32,6 +32,8 @@ pub struct Settings {
     warm_up: Option<Vec<(Duration, f64)>>,
     affinity: Option<(Duration, usize)>,
     load: Option<(Duration, Option<f64>)>,
+    #[serde(default)]
+    load_by_answers: bool,
     retry: (u32, f64),
     cool_down: Duration,
     replicas: f64,
@@ -139,6 +141,7 @@ impl Settings {
             warm_up: cfg.warm_up.as_ref().map(|steps| steps.iter().map(|s| (s.at, s.share)).collect()),
             affinity: cfg.affinity.map(|a| (a.hold, a.max_keys)),
             load: cfg.load.map(|l| (l.max_age, l.per_request)),
+            load_by_answers: cfg.load.is_some_and(|l| l.by_answers),
             retry: (cfg.retry.max_attempts, cfg.retry.budget),
             cool_down: cfg.cool_down,
             replicas: cfg.replicas,
@@ -165,7 +168,11 @@ impl Settings {
             warm_up: self.warm_up.as_ref().map(steps),
             breaker: self.breaker.params("breaker", breaker::registry::find)?,
             affinity: self.affinity.map(|(hold, max_keys)| AffinityConfig { hold, max_keys }),
-            load: self.load.map(|(max_age, per_request)| LoadConfig { max_age, per_request }),
+            load: self.load.map(|(max_age, per_request)| LoadConfig {
+                max_age,
+                per_request,
+                by_answers: self.load_by_answers,
+            }),
             retry: RetryConfig { max_attempts: self.retry.0, budget: self.retry.1, hedge: self.hedge },
             cool_down: self.cool_down,
             replicas: self.replicas,
@@ -218,7 +225,7 @@ mod tests {
         params.set("window", Value::Duration(15.5)).unwrap();
         let mut cfg = PoolConfig::new(params);
         cfg.affinity = Some(AffinityConfig::default());
-        cfg.load = Some(LoadConfig { max_age: Duration::from_millis(1500), per_request: Some(0.1) });
+        cfg.load = Some(LoadConfig { max_age: Duration::from_millis(1500), per_request: Some(0.1), by_answers: true });
         cfg.warm_up = Some(WarmUpStep::defaults());
         cfg.prefix = Some(PrefixConfig { tokens: 7, memory: 9 });
         (cfg.refuse_late, cfg.learn_replicas) = (true, false);

@@ -64,7 +64,7 @@ impl Row {
             let _ = params.set(name, value);
         }
         let mut cfg = PoolConfig::new(params);
-        cfg.load = place.setup.probes.map(|p| LoadConfig { max_age: p.max_age, per_request: None });
+        cfg.load = place.setup.probes.map(|p| LoadConfig { max_age: p.max_age, per_request: None, by_answers: false });
         cfg.max_load = None;
         // No cell has faults: every rule is compared by itself.
         cfg.breaker = Params::defaults(&off::DESCRIPTOR);

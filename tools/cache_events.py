@@ -1,0 +1,195 @@
+"""Cache events from a real ZeroMQ publisher to a real gateway.
+
+Two publishers as vLLM has them, one that writes structs as lists and one that writes them as maps, with numbers, topics and hashes as they are
+on the wire. The gateway counts what each holds, sees a gap, a cache that is emptied, another process with an empty cache, and a publisher that
+is gone; requests go on all the while.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from typing import Any
+
+import msgspec
+import zmq
+
+BINARY = sys.argv[1]
+processes = []
+passed = 0
+
+
+def structs(**kind):
+    class EventBatch(msgspec.Struct, omit_defaults=True, gc=False, **kind):
+        ts: float
+        events: list[Any]
+        data_parallel_rank: int | None = None
+
+    class KVCacheEvent(msgspec.Struct, omit_defaults=True, gc=False, tag=True, **kind):
+        pass
+
+    class BlockStored(KVCacheEvent):
+        block_hashes: list[bytes | int]
+        parent_block_hash: bytes | int | None
+        token_ids: list[int]
+        block_size: int
+        lora_id: int | None
+        medium: str | None
+        lora_name: str | None
+
+    class BlockRemoved(KVCacheEvent):
+        block_hashes: list[bytes | int]
+        medium: str | None
+
+    class AllBlocksCleared(KVCacheEvent):
+        pass
+
+    return EventBatch, BlockStored, BlockRemoved, AllBlocksCleared
+
+
+class Publisher:
+    """vLLM's, as far as it is on the wire."""
+
+    def __init__(self, port, hash_of, **kind):
+        self.batch, self.block_stored, self.block_removed, self.all_cleared = structs(**kind)
+        self.port, self.hash_of = port, hash_of
+        self.start()
+
+    def start(self):
+        self.number, self.pack = 0, msgspec.msgpack.Encoder()
+        self.socket = zmq.Context.instance().socket(zmq.PUB)
+        self.socket.set_hwm(100_000)
+        self.socket.bind(f"tcp://127.0.0.1:{self.port}")
+
+    def stop(self):
+        self.socket.close(linger=0)
+
+    def send(self, *events):
+        payload = self.pack.encode(self.batch(time.time(), list(events), 0))
+        self.socket.send_multipart((b"kv-events", self.number.to_bytes(8, "big"), payload))
+        self.number += 1
+
+    def stored(self, blocks, size=16):
+        hashes = [self.hash_of(n) for n in range(blocks)]
+        return self.block_stored(hashes, None, list(range(blocks * size)), size, None, "GPU", None)
+
+    def removed(self, blocks):
+        return self.block_removed([self.hash_of(n) for n in range(blocks)], "GPU")
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def get(path):
+    with urllib.request.urlopen(f"http://{admin}{path}") as answer:
+        return answer.read().decode()
+
+
+def endpoints():
+    return json.loads(get("/api/pools"))["pools"][0]["endpoints"]
+
+
+def until(what, fact):
+    """Waits up to 20 s for `fact` of the endpoints."""
+    global passed
+    end = time.time() + 20
+    while not fact(*endpoints()):
+        if time.time() > end:
+            seen = [(e["cache"], e.get("signals")) for e in endpoints()]
+            raise SystemExit(f"cache events: {what}: FAILED: {json.dumps(seen)}")
+        time.sleep(0.05)
+    passed += 1
+    print(f"  ok  {what}")
+
+
+def start_engine():
+    command = [BINARY, "engine", "--model", "llm", "--preset", "h100-8b", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    processes.append(process)
+    return json.loads(process.stdout.readline())["address"]
+
+
+def start_gateway(engines, ports):
+    global admin
+    listed = "".join(
+        f"      - {{ url: 'http://{e}', cache_events: 'tcp://127.0.0.1:{p}' }}\n" for e, p in zip(engines, ports)
+    )
+    admin = f"127.0.0.1:{free_port()}"
+    config = (
+        f"listeners: [{{ address: '127.0.0.1:0' }}]\nadmin: {{ address: '{admin}' }}\npools:\n  chat:\n    policy: adaptive\n"
+        f"    prefix_cache: {{ events: {{ topic: kv }} }}\n    endpoints:\n{listed}"
+    )
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml", delete=False) as file:
+        file.write(config)
+    process = subprocess.Popen([BINARY, "serve", "-c", file.name], stderr=subprocess.PIPE, text=True)
+    processes.append(process)
+    for line in process.stderr:
+        if "listening on " in line:
+            os.unlink(file.name)
+            return line.split("listening on ")[1].split()[0]
+    raise SystemExit("the gateway did not start")
+
+
+def ask(base, prompt):
+    body = json.dumps({"model": "m", "prompt": prompt, "max_tokens": 2}).encode()
+    request = urllib.request.Request(f"{base}/v1/completions", body, {"content-type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        return answer.status
+
+
+def heard(endpoint, events, tokens):
+    return (endpoint["cache"]["events"], endpoint["cache"]["resident_tokens"]) == (events, tokens)
+
+
+def main():
+    lists = Publisher(free_port(), lambda n: n.to_bytes(32, "big"), array_like=True)
+    maps = Publisher(free_port(), lambda n: n - 2**62)
+    base = start_gateway([start_engine(), start_engine()], [lists.port, maps.port])
+    until("both are heard and nothing is known yet", lambda a, b: heard(a, "uncounted", None) and heard(b, "uncounted", None))
+    # PUB forgets what it says before a subscription has arrived.
+    time.sleep(0.2)
+    lists.send(lists.stored(40))
+    lists.send(lists.stored(1), lists.removed(11))
+    maps.send(maps.stored(100, 32))
+    until("tokens are counted, of lists and of maps", lambda a, b: heard(a, "counted", 480) and heard(b, "counted", 3200))
+    prompts = [f"{n} " + "once upon a time there was a gateway " * 120 for n in range(4)]
+    assert all(ask(base, p) == 200 for p in prompts)
+    noted = [e["cache"]["blocks"] for e in endpoints()]
+    assert sum(noted) == 4 * 4, noted
+    lists.send(lists.all_cleared())
+    maps.send(maps.all_cleared(), maps.stored(2))
+    until(
+        "a cache that is emptied is forgotten at once",
+        lambda a, b: heard(a, "counted", 0) and heard(b, "counted", 32) and a["cache"]["blocks"] + b["cache"]["blocks"] == 0,
+    )
+    lists.number += 3
+    lists.send(lists.stored(1))
+    until("a gap costs the count", lambda a, _: heard(a, "uncounted", None) and a["cache"]["gaps"] == 1)
+    maps.send(*[maps.stored(3000, 16) for _ in range(20)])
+    until("a message of a megabyte comes whole", lambda _, b: heard(b, "counted", 32 + 20 * 48_000))
+    maps.stop()
+    until("a publisher that is gone is missed", lambda _, b: heard(b, "missing", None) and "signals" in b)
+    trouble = endpoints()[1]["signals"][0]["trouble"]
+    assert str(maps.port) in trouble, trouble
+    assert all(ask(base, p) == 200 for p in prompts), "requests go on"
+    assert f'tidegate_endpoint_cache_events_heard{{pool="chat",endpoint="{endpoints()[1]["url"]}"}} 0' in get("/metrics")
+    maps.start()
+    until("it is found again", lambda _, b: b["cache"]["events"] != "missing")
+    time.sleep(0.2)
+    maps.send(maps.stored(5))
+    until("numbers that begin anew are another process, whose cache was empty", lambda _, b: heard(b, "counted", 80))
+    print(f"cache events: {passed} checks passed")
+
+
+try:
+    main()
+finally:
+    for process in processes:
+        process.kill()
