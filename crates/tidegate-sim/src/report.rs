@@ -85,6 +85,27 @@ pub struct Line {
     pub shares: Vec<f64>,
     /// Dispatches beyond the first, over all seeds.
     pub retries: u64,
+    /// What the fleet cost; `None` where nobody joins or leaves.
+    pub fleet: Option<FleetLine>,
+}
+
+/// What a fleet that changes cost, and what its changes cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FleetLine {
+    /// Time of all engines together from start to stop, the mean over the seeds; seconds.
+    pub endpoint_s: Mean,
+    /// Engines on average over the run.
+    pub mean: f64,
+    /// Most engines at a time in any seed.
+    pub most: u32,
+    /// Engines started, the mean over the seeds.
+    pub starts: f64,
+    /// Requests without a whole answer, over all seeds.
+    pub failed: u64,
+    /// Of these, refused before an engine saw them.
+    pub shed: u64,
+    /// Of all that failed, those that ended while an engine started or left.
+    pub in_change: u64,
 }
 
 /// `a` minus `b` over the seeds.
@@ -140,7 +161,8 @@ impl Mean {
 pub fn report(cell: &Cell, rows: &[Row], runs: &[Runs]) -> Report {
     let endpoints = cell.setup.sites.iter().map(|s| s.name.clone()).collect();
     let stream = cell.setup.stream;
-    let lines = rows.iter().zip(runs).map(|(row, r)| line(&row.label, r, stream)).collect();
+    let fleet = |r| cell.setup.elastic.is_elastic().then(|| fleet_line(r));
+    let lines = rows.iter().zip(runs).map(|(row, r)| Line { fleet: fleet(r), ..line(&row.label, r, stream) }).collect();
     let ideal_s = ideal_round_s(&cell.setup);
     let rounds = rows.iter().zip(runs).flat_map(|(row, r)| round_lines(&row.label, r, ideal_s)).collect();
     Report {
@@ -177,6 +199,22 @@ fn line(label: &str, runs: &Runs, stream: bool) -> Line {
         imbalance: mean_of(|m| Some(m.imbalance)).mean.unwrap_or(0.0),
         shares: (0..endpoints).map(|i| share(i).mean.unwrap_or(0.0)).collect(),
         retries: seeds.iter().map(|m| m.retries).sum(),
+        fleet: None,
+    }
+}
+
+fn fleet_line(runs: &Runs) -> FleetLine {
+    let seeds = &runs.seeds;
+    let mean = |of: fn(&Measured) -> f64| Mean::of(&seeds.iter().map(of).collect::<Vec<_>>());
+    let sum = |of: fn(&Measured) -> u64| seeds.iter().map(of).sum();
+    FleetLine {
+        endpoint_s: mean(|m| m.fleet.endpoint_s),
+        mean: mean(|m| m.fleet.endpoint_s / m.ended_s.max(1e-9)).mean.unwrap_or(0.0),
+        most: seeds.iter().map(|m| m.fleet.most).max().unwrap_or(0),
+        starts: mean(|m| m.fleet.starts as f64).mean.unwrap_or(0.0),
+        failed: sum(|m| m.requests - m.succeeded),
+        shed: sum(|m| m.shed),
+        in_change: sum(|m| m.fleet.lost_in_change),
     }
 }
 

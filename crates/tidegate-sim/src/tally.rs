@@ -36,6 +36,21 @@ pub struct Tally {
     pub ended: Instant,
     /// What the tenants of a load by tenants got, in its order.
     pub parties: Vec<PartyTally>,
+    /// What the fleet was.
+    pub fleet: FleetUse,
+}
+
+/// How much of a fleet was used, and what its changes cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FleetUse {
+    /// Time of all engines together from their start to their stop, cold starts included, until the last request ended; seconds.
+    pub endpoint_s: f64,
+    /// Engines that were started during the run.
+    pub starts: u64,
+    /// Most engines at a time, those that start or leave included.
+    pub most: u32,
+    /// Requests without a whole answer that ended while an engine started or left.
+    pub lost_in_change: u64,
 }
 
 /// What one tenant got, or several alike together.

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use tidegate_core::pool::config::EndpointConfig;
 use tidegate_core::time::Duration;
 
+use super::elastic::{ColdStart, Elastic};
 use crate::engine::EngineSpec;
 use crate::fault::Fault;
 use crate::workload::{Arrivals, Burst};
@@ -19,6 +21,24 @@ pub struct Site {
     pub weight: f64,
     /// Most requests in flight at it per gateway; `None` has no bound.
     pub max_in_flight: Option<u32>,
+    /// How long its engine takes to start.
+    pub cold_start: ColdStart,
+    /// How long it may go on with what it has when it leaves; `None`: to its end.
+    pub grace: Option<Duration>,
+}
+
+impl Site {
+    /// What a pool is told of it.
+    pub fn settings(&self) -> EndpointConfig {
+        let (weight, max_in_flight) = (self.weight, self.max_in_flight);
+        EndpointConfig { weight, max_in_flight, ..EndpointConfig::new(&self.name) }
+    }
+
+    /// An endpoint of weight 1 without bounds, whose engine starts at once.
+    pub fn new(name: impl Into<String>, spec: EngineSpec) -> Self {
+        let (name, cold_start) = (name.into(), ColdStart::default());
+        Self { name, spec, weight: 1.0, max_in_flight: None, cold_start, grace: None }
+    }
 }
 
 /// A request of an open load.
@@ -198,4 +218,6 @@ pub struct Setup {
     pub outages: Vec<Outage>,
     /// Endpoints whose pages do not tell the truth.
     pub lies: Vec<(u32, Lie)>,
+    /// Who joins and leaves.
+    pub elastic: Elastic,
 }

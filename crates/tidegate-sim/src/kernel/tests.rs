@@ -10,7 +10,7 @@ use tidegate_core::descriptor::Params;
 
 fn fixed(name: &str, delay_s: f64, slots: Option<u32>) -> Site {
     let spec = EngineSpec::Fixed(FixedParams { delay_s, slots, ..FixedParams::default() });
-    Site { name: name.into(), spec, weight: 1.0, max_in_flight: None }
+    Site::new(name, spec)
 }
 
 fn setup(sites: Vec<Site>, source: Source) -> Setup {
@@ -26,6 +26,7 @@ fn setup(sites: Vec<Site>, source: Source) -> Setup {
         told_goal: None,
         outages: Vec::new(),
         lies: Vec::new(),
+        elastic: Default::default(),
     }
 }
 

@@ -8,12 +8,14 @@ use tidegate_core::descriptor::Params;
 use tidegate_core::pool::config::PoolConfig;
 use tidegate_core::prefix::chain;
 
-use super::fleet::sites;
+use super::elastic::PlannedChange;
+use super::fleet::{groups, sites};
 use super::governance::Governed;
 use super::pool::Contender;
 use super::workload::{Pattern, TraceUse, Workload};
-use super::{Scenario, Variant};
+use super::{Engines, Scenario, Variant};
 use crate::kernel::Kernel;
+use crate::kernel::elastic::{Change, Elastic, Group, Metric};
 use crate::kernel::governance::Governance;
 use crate::kernel::setup::{Recorded, Setup, Shot, Site, Source};
 use crate::saturation::saturation;
@@ -96,6 +98,7 @@ impl Scenario {
         let workload = workload.ok_or("no workload")?;
         let sites = sites(fleet);
         let outages = self.faults.iter().map(|f| f.outage(&sites)).collect::<Result<_, _>>()?;
+        let elastic = self.elastic(fleet, &sites, workload)?;
         let (source, trace, saturation_rps) = self.source(workload, &sites, read, loaded)?;
         let setup = Setup {
             sites,
@@ -109,8 +112,23 @@ impl Scenario {
             told_goal: None,
             outages,
             lies: Vec::new(),
+            elastic,
         };
         Ok(Cell { variant: variant.map(|v| v.name.clone()), setup, trace, saturation_rps })
+    }
+
+    fn elastic(&self, fleet: &[Engines], sites: &[Site], workload: &Workload) -> Result<Elastic, String> {
+        let elastic = Elastic { changes: PlannedChange::all(&self.changes, sites)?, groups: groups(fleet) };
+        let both = |c: &&Change| elastic.groups.iter().any(|g| g.sites.contains(&c.site));
+        if let Some(change) = elastic.changes.iter().find(both) {
+            let name = &sites[change.site as usize].name;
+            return Err(format!("changes: {name} is autoscaled; an endpoint is changed by plan or scaled, not both"));
+        }
+        let by_goal = |g: &Group| matches!(g.autoscale.metric, Metric::Slo(_));
+        if !workload.stream && elastic.groups.iter().any(by_goal) {
+            return Err("autoscale: `slo` needs streams; say `stream: true` in the workload".to_owned());
+        }
+        Ok(elastic)
     }
 
     fn source(

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tidegate_core::rng::Rng;
 
 use super::settings::{RoutingStudy, TraceKind};
+use crate::kernel::elastic::Elastic;
 use crate::kernel::setup::{Goal, Probes, Recorded, Setup, Source};
 use crate::saturation::saturation;
 use crate::scenario::{ReadFile, Unread, scaled, sites};
@@ -62,6 +63,7 @@ pub(super) fn places(study: &RoutingStudy, read: &ReadFile<'_>) -> Result<Vec<Pl
                     told_goal: study.refuse_late.then_some(kind.ttft),
                     outages: Vec::new(),
                     lies: lies.into_iter().collect(),
+                    elastic: Elastic::default(),
                 };
                 let (fleet, speeds) = (fleet.name.clone(), speeds.clone());
                 places.push(Place { trace: name.clone(), fleet, load: cell.load, setup, speeds });

@@ -197,7 +197,12 @@ impl Section for Fleet {
     };
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
-        Self { name: r.text("name").unwrap_or_default(), engines: r.list("engines") }
+        let engines: Vec<Engines> = r.list("engines");
+        if engines.iter().any(Engines::changes) {
+            let hint = "leave out autoscale, cold_start and grace".to_owned();
+            r.contradiction("engines", "engines that come and go".to_owned(), "a fleet that stays as it is", hint);
+        }
+        Self { name: r.text("name").unwrap_or_default(), engines }
     }
 }
 
