@@ -20,7 +20,7 @@ mod source;
 mod timeline;
 mod turns;
 
-pub use timeline::Timeline;
+pub use timeline::{Point, Sample, Timeline};
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -31,6 +31,8 @@ pub struct Report {
     pub tenants: Vec<TenantLine>,
     /// Whether the load is of streams.
     pub stream: bool,
+    /// What has to be said before any of it, such as that requests are made up.
+    pub notes: Vec<String>,
 }
 
 /// What a tenant, or several alike together, got in one row, over all seeds.
@@ -176,6 +178,7 @@ pub fn report(cell: &Cell, rows: &[Row], runs: &[Runs]) -> Report {
         rounds,
         tenants: rows.iter().zip(runs).flat_map(|(row, r)| tenant_lines(&row.label, r)).collect(),
         stream,
+        notes: cell.notes.clone(),
     }
 }
 

@@ -9,6 +9,7 @@ pub mod governance;
 mod names;
 pub mod outage;
 pub mod pool;
+mod recorded;
 mod resolve;
 mod services;
 mod sized;
@@ -29,7 +30,7 @@ use workload::Workload;
 
 pub use fleet::Engines;
 pub(crate) use fleet::sites;
-pub(crate) use resolve::scaled;
+pub(crate) use recorded::{Loaded, load};
 pub use resolve::{Cell, ReadFile, Row, Unread};
 
 /// A scenario as written.

@@ -2,6 +2,7 @@
 
 pub mod arrivals;
 mod burst;
+pub mod journal;
 pub mod latency;
 pub mod lengths;
 pub mod request_log;

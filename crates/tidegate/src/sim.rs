@@ -36,8 +36,8 @@ Examples:
   tidegate sim scenarios/tenants.yaml --variant returning
   tidegate sim scenarios/article.yaml --report article-report
 
-A trace is a CSV with t_ms or t_s, input_tokens and output_tokens, or the request log of `tidegate serve` (JSON lines). A fleet file is
-a scenario that says `fleet`; docs/simulation-keys.md lists every key. The same seed gives the same bytes of --json, on any number of
+A trace is a CSV with t_ms or t_s, input_tokens and output_tokens, or the journal of a pool or the request log of `tidegate serve` (JSON
+lines); which it is, is told by its content. A fleet file is a scenario that says `fleet`; docs/simulation-keys.md lists every key. The same seed gives the same bytes of --json, on any number of
 threads. Exit codes: 0 done, 1 failed, 2 the command line or a file is wrong.";
 
 /// Compare policies in virtual time, with the very code that serves
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     /// The scenario, a YAML file
     #[arg(required_unless_present = "trace", conflicts_with = "trace")]
     scenario: Option<PathBuf>,
-    /// Your own trace: CSV, or Tidegate's request log
+    /// Your own trace: CSV, or Tidegate's journal or request log
     #[arg(long, value_name = "FILE", requires = "fleet")]
     trace: Option<PathBuf>,
     /// The fleet for --trace
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         if let Some(study) = study.breaker() {
             let seeds = seeds(args, &scenario);
-            return grids::run(args, &name, seeds, &|threads, tick| Ok(study.run(seeds, threads, tick)));
+            return grids::run(args, &name, seeds, &|threads, tick| Ok(study.run(seeds, threads, tick).into()));
         }
         if let Some(study) = study.routing() {
             let seeds = seeds(args, &scenario);
@@ -146,6 +146,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         writeln!(out, "{value}")?;
         return Ok(ExitCode::SUCCESS);
     }
+    let mut notes: Vec<String> = reports.iter().flat_map(|r| r.notes.iter().cloned()).collect();
+    notes.dedup();
+    out.write_all(table::notes(&notes).as_bytes())?;
     for report in &reports {
         writeln!(out, "{}", table::report(&name, report))?;
     }
@@ -188,10 +191,6 @@ fn prepare(args: &Args, scenario: &Scenario) -> Result<Prepared, Refused> {
         return Err(Refused(format!("tidegate sim: no variant {wanted}; there are {}", names.join(", "))));
     }
     cells.retain(|c| args.variant.is_empty() || args.variant.iter().any(|w| has(c, w)));
-    if let Some(trace) = cells.iter().filter_map(|c| c.trace.as_ref()).find(|t| t.contains("synthetic")) {
-        // Nobody is left to tell if standard error is closed.
-        let _ = writeln!(std::io::stderr(), "the recorded trace is not here; using {trace}");
-    }
     Ok((cells, rows, seeds(args, scenario)))
 }
 

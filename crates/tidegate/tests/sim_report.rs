@@ -16,8 +16,8 @@ fn a_report_is_one_page_with_a_plot_per_figure() {
     let html = std::fs::read_to_string(&page).unwrap();
     std::fs::remove_file(&page).unwrap();
     let count = |what: &str| html.matches(what).count();
-    // Distribution, latency against success, and the loads under each of the two policies.
-    assert_eq!((count("<figure>"), count("<svg"), count("</svg>")), (4, 4, 4));
+    // Distribution, latency against success, and the loads and requests in flight under each of the two policies; nothing waits there.
+    assert_eq!((count("<figure>"), count("<svg"), count("</svg>")), (6, 6, 6));
     assert_eq!(html.replace("http://www.w3.org/2000/svg", "").matches("http").count(), 0, "nothing is fetched");
     assert!(count("<polyline") > 6, "curves are drawn");
     assert!(html.contains("adaptive minus") && !html.contains("round 1, s"));

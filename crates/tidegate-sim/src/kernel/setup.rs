@@ -50,6 +50,8 @@ pub struct Shot {
     pub prompt_tokens: u32,
     /// Length of its answer, tokens.
     pub output_tokens: u32,
+    /// Who asked; 0 where the trace does not say.
+    pub client: u32,
     /// Where its prompt's blocks begin in [`Recorded::blocks`], and how many there are.
     pub prompt: (u32, u32),
 }

@@ -19,6 +19,7 @@ fn one(scenario: &str, seed_start: u64, report: &Report) -> Value {
     object.put("seeds", Some(json!(report.seeds)));
     object.put("seed_start", Some(json!(seed_start)));
     object.put("trace", report.trace.as_ref().map(|t| json!(t)));
+    object.put("notes", some(report.notes.iter().map(|n| json!(n)).collect()));
     object.number("saturation_rps", report.saturation_rps);
     object.put("policies", Some(report.lines.iter().map(|l| line(l, &report.endpoints)).collect()));
     object.put("paired", some(report.paired.iter().map(paired).collect()));

@@ -205,7 +205,7 @@ impl Section for Closed {
 impl Section for TraceUse {
     const TABLE: &'static Table = &Table {
         place: "workload.trace",
-        summary: "Recorded requests: CSV with `t_ms` or `t_s`, `input_tokens`, `output_tokens`, or Tidegate's request log.",
+        summary: "Recorded requests: CSV with `t_ms` or `t_s`, `input_tokens`, `output_tokens`, or Tidegate's journal or request log.",
         keys: &[
             Key {
                 name: "file",

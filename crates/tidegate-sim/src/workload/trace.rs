@@ -17,6 +17,8 @@ use std::fmt;
 use tidegate_core::rng::Rng;
 use tidegate_core::time::{Duration, duration_from_secs};
 
+use super::{journal, request_log};
+
 /// Longest trace that is read, requests.
 pub const MAX_REQUESTS: usize = 5_000_000;
 
@@ -40,6 +42,10 @@ pub struct TraceRequest {
 pub struct Trace {
     /// The requests.
     pub requests: Vec<TraceRequest>,
+    /// Tokens of a block of a prompt; 0 stands for 512.
+    pub block_tokens: u32,
+    /// What has to be said of it beside any result.
+    pub notes: Vec<String>,
 }
 
 /// What is wrong with a trace, and where.
@@ -60,6 +66,17 @@ impl fmt::Display for TraceError {
 impl std::error::Error for TraceError {}
 
 impl Trace {
+    /// Reads a trace of any kind, told by its content: a journal, Tidegate's request log, or a CSV.
+    ///
+    /// # Errors
+    /// What is wrong, with its line.
+    pub fn of_text(text: &str) -> Result<Self, TraceError> {
+        if journal::is_journal(text) {
+            return journal::read(text);
+        }
+        if request_log::is_log(text) { request_log::read(text) } else { Self::read(text) }
+    }
+
     /// Reads a CSV.
     pub fn read(text: &str) -> Result<Self, TraceError> {
         let table = Table::new(text)?;
@@ -93,7 +110,7 @@ impl Trace {
                 blocks: blocks.map_or(Ok(Vec::new()), |c| row.ranges(c))?,
             });
         }
-        Ok(Self { requests })
+        Ok(Self { requests, ..Self::default() })
     }
 
     /// The requests of `start .. start + length`, with times relative to `start`; `None`: to the end.
@@ -101,7 +118,7 @@ impl Trace {
         let end = length.map_or(Duration::MAX, |l| start.saturating_add(l));
         let inside = self.requests.iter().filter(|r| r.at >= start && r.at < end);
         let requests = inside.map(|r| TraceRequest { at: r.at - start, ..r.clone() }).collect();
-        Self { requests }
+        Self { requests, block_tokens: self.block_tokens, notes: self.notes.clone() }
     }
 
     /// The same requests `factor` times as fast, `factor > 0`.
@@ -203,7 +220,13 @@ impl Row<'_> {
 
     fn count(&self, column: usize) -> Result<u32, TraceError> {
         let text = self.text(column);
-        text.parse().map_err(|_| self.error(format!("column {}: found {text:?}, expected a whole number", column + 1)))
+        // Spreadsheets and data frames write whole numbers as 100.0.
+        let whole = |x: f64| (x.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&x)).then_some(x as u32);
+        let count = text.parse().ok().or_else(|| text.parse().ok().and_then(whole));
+        count.ok_or_else(|| {
+            let most = u32::MAX;
+            self.error(format!("column {}: found {text:?}, expected a whole number from 0 to {most}", column + 1))
+        })
     }
 
     fn ranges(&self, column: usize) -> Result<Vec<(u32, u32)>, TraceError> {
@@ -252,6 +275,19 @@ mod tests {
     }
 
     #[test]
+    fn whole_numbers_may_be_written_as_floats() {
+        let read = |n: &str| Trace::read(&format!("t_ms,input_tokens,output_tokens\n0,{n},1.0\n"));
+        for text in ["100.0", "1e2", "100"] {
+            let r = &read(text).unwrap().requests[0];
+            assert_eq!((r.prompt_tokens, r.output_tokens), (100, 1), "{text}");
+        }
+        for text in ["100.5", "-1.0", "1e12", "nan", "inf", ""] {
+            let e = read(text).unwrap_err().to_string();
+            assert!(e.contains("line 2: column 2") && e.contains("whole number from 0 to"), "{text}: {e}");
+        }
+    }
+
+    #[test]
     fn times_count_from_the_first() {
         let shifted =
             "t_ms,input_tokens,output_tokens\n1700000000000,374,44\n1700000004315,396,109\n1700000004542,879,55\n";
@@ -274,7 +310,7 @@ mod tests {
 
     #[test]
     fn spreading_keeps_every_request_within_its_grain() {
-        let t = Trace { requests: vec![TraceRequest::default(); 100] };
+        let t = Trace { requests: vec![TraceRequest::default(); 100], ..Trace::default() };
         let t = t.spread(Duration::from_secs(3), &mut Rng::new(1));
         assert!(
             t.requests.is_sorted_by_key(|r| r.at)

@@ -38,6 +38,10 @@ pub(super) fn run(
     let [cell] = cells.as_slice() else {
         return refuse(&Refused("tidegate sim: --slo sizes one fleet; this file has variants".to_owned()));
     };
+    if cell.setup.elastic.is_elastic() {
+        let why = "tidegate sim: --slo finds how many engines a fleet needs that stays as it is; leave out autoscale and changes";
+        return refuse(&Refused(why.to_owned()));
+    }
     let clock = Clock::start();
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
     bar.set_style(ProgressStyle::with_template("{spinner} {pos} runs, {elapsed}, {msg}")?);
@@ -79,7 +83,9 @@ impl Asked<'_> {
 
     fn text(&self, sizing: &Sizing) -> String {
         let (report, given) = (self.report(sizing), sizing.given);
-        let mut out = format!("{}: {}\n\n", self.name, self.objective());
+        let mut out = table::notes(&self.cell.notes);
+        // Writing to a string cannot fail.
+        let _ = write!(out, "{}: {}\n\n", self.name, self.objective());
         let rows = report.lines.iter().zip(&sizing.runs).map(|(line, runs)| {
             let share = percent(within(runs));
             let success = table::number(line.success.mean.map(|s| s * 100.0), 2);
@@ -93,7 +99,6 @@ impl Asked<'_> {
             ]
         });
         let head = ["policy", "within %", "success %", "TTFT s\nmean", "\np99", "total s\np99"];
-        // Writing to a string cannot fail.
         let _ = writeln!(out, "{given} engines, as given ({}):", self.scenario.fleet_of(given));
         let _ = writeln!(out, "{}\n", table::plain(&head, rows.collect()));
         let head = ["engines", "of", "best policy", "within %", "adaptive\nwithin %"];
@@ -170,7 +175,7 @@ impl Asked<'_> {
         };
         json!({
             "tool_version": env!("CARGO_PKG_VERSION"), "command": "sim", "scenario": self.name, "seeds": seeds,
-            "trace": self.cell.trace,
+            "trace": self.cell.trace, "notes": self.cell.notes,
             "slo": { "ttft_s": time(self.slo.goal.ttft_s), "tpot_s": time(self.slo.goal.interval_s),
                      "target": self.slo.target },
             "given": { "engines": sizing.given, "fleet": self.scenario.fleet_of(sizing.given),
