@@ -90,6 +90,8 @@ struct Active {
     /// The place of its tenant, and what it holds of the limits.
     tenant: u32,
     held: Option<Reservation>,
+    /// Tokens that its answer is expected to have, as limits and the pool's queue see it.
+    expected: f64,
     /// Dispatches so far.
     tries: u32,
     /// Breaks off after so many tokens.

@@ -49,6 +49,7 @@ fn fill<'s>(engine: &mut Engine, now: Instant, next: &mut impl Iterator<Item = &
         let request = EngineRequest {
             prompt_tokens: shot.prompt_tokens,
             cached_tokens: 0,
+            query: None,
             output_tokens: shot.output_tokens.max(1),
             stream: true,
         };

@@ -27,7 +27,7 @@ const ALL: [&str; 9] = [
 const STUDIES: [&str; 6] = ["tenants", "pulse", "detection", "recovery", "routing", "routing-overload"];
 
 /// Scenarios that compare ways to govern, each with tests of its own.
-const GOVERNED: [&str; 2] = ["promotion-day", "retry-storm"];
+const GOVERNED: [&str; 3] = ["promotion-day", "retry-storm", "answer-lengths"];
 
 fn file(place: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/")).join(place)

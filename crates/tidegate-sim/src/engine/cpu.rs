@@ -213,7 +213,7 @@ mod tests {
     }
 
     fn request(output_tokens: u32, stream: bool) -> EngineRequest {
-        EngineRequest { prompt_tokens: 9, cached_tokens: 0, output_tokens, stream }
+        EngineRequest { prompt_tokens: 9, cached_tokens: 0, query: None, output_tokens, stream }
     }
 
     /// Microseconds at which things come, rounded to ten, driven from event to event.

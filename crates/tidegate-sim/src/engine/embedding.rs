@@ -182,7 +182,7 @@ mod tests {
     }
 
     fn request() -> EngineRequest {
-        EngineRequest { prompt_tokens: 10, cached_tokens: 0, output_tokens: 1, stream: false }
+        EngineRequest { prompt_tokens: 10, cached_tokens: 0, query: None, output_tokens: 1, stream: false }
     }
 
     /// When the answers come, milliseconds, driven from event to event.

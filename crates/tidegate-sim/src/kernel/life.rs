@@ -34,6 +34,7 @@ impl Kernel<'_> {
             tokens: 0,
             tenant,
             held: None,
+            expected: f64::from(request.output_tokens),
             tries: 0,
             cut_at: None,
             verdict: Verdict::Success,
@@ -65,11 +66,12 @@ impl Kernel<'_> {
             prefix,
             block_tokens,
             ttft_goal: self.setup.told_goal,
+            cost: f64::from(a.request.prompt_tokens) + a.expected,
             attempted: &a.attempted,
             ..Request::default()
         };
         let request = match self.tenants.get(a.tenant as usize) {
-            Some(tenant) => tenant.request(known, &a.request),
+            Some(tenant) => tenant.request(known),
             None => known,
         };
         let decision = self.gateways[a.gateway as usize].pool.admit(self.now, &request, None);

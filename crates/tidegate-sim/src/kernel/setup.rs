@@ -50,7 +50,7 @@ pub struct Shot {
     pub prompt_tokens: u32,
     /// Length of its answer, tokens.
     pub output_tokens: u32,
-    /// Who asked; 0 where the trace does not say.
+    /// Who asked, below [`Recorded::clients`]; 0 where the trace does not say.
     pub client: u32,
     /// Where its prompt's blocks begin in [`Recorded::blocks`], and how many there are.
     pub prompt: (u32, u32),
@@ -65,6 +65,8 @@ pub struct Recorded {
     pub blocks: Arc<[u64]>,
     /// Tokens of a block.
     pub block_tokens: u32,
+    /// How many clients there are, at least 1; each is a tenant where there is more than one.
+    pub clients: u32,
 }
 
 impl Recorded {
@@ -76,7 +78,8 @@ impl Recorded {
 
 impl From<Arc<[Shot]>> for Recorded {
     fn from(shots: Arc<[Shot]>) -> Self {
-        Self { shots, blocks: Arc::new([]), block_tokens: 512 }
+        let clients = shots.iter().map(|s| s.client).max().unwrap_or(0) + 1;
+        Self { shots, blocks: Arc::new([]), block_tokens: 512, clients }
     }
 }
 

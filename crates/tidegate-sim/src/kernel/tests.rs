@@ -110,6 +110,7 @@ fn per_tenant(amount: f64) -> Governance {
         waits: Vec::new(),
         classes: Vec::new(),
         told_apart: true,
+        known_lengths: false,
         windows: false,
         naive_attempts: None,
     }

@@ -1,5 +1,6 @@
 //! Recorded requests of a file, or of the stand-in that takes its place, at the speed that is asked for.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,12 +100,15 @@ impl Recorded {
     /// The requests of a trace.
     pub fn of(trace: &Trace) -> Self {
         let mut blocks: Vec<u64> = Vec::new();
+        // Numbered anew in the order in which they first asked, as files number them as they like.
+        let mut clients: HashMap<u32, u32> = HashMap::new();
         let shot = |r: &TraceRequest| {
             let from = blocks.len();
             let ids = r.blocks.iter().flat_map(|&(a, b)| a..=b).map(u64::from);
             blocks.extend(chain(ids));
             let prompt = (from as u32, (blocks.len() - from) as u32);
-            let (at, client) = (r.at, r.client);
+            let next = clients.len() as u32;
+            let (at, client) = (r.at, *clients.entry(r.client).or_insert(next));
             Shot { at, prompt_tokens: r.prompt_tokens, output_tokens: r.output_tokens, client, prompt }
         };
         let shots: Arc<[Shot]> = trace.requests.iter().map(shot).collect();

@@ -77,6 +77,14 @@ impl Section for Vector {
                 example: "30%",
             },
             time("hit", "200us", "Time of a search whose answer is cached."),
+            Key {
+                name: "cache",
+                kind: Kind::Integer { min: 0, max: 10_000_000, word: None },
+                absent: Absent::Default("0"),
+                summary: "Queries whose answers are kept, the most recently asked ones, where the workload has `queries`; `hit_rate` then counts for \
+                          nothing.",
+                example: "10_000",
+            },
             count("threads", 100_000, "8", "Searches at a time."),
             MAX_WAITING,
         ],
@@ -89,6 +97,7 @@ impl Section for Vector {
             per_level_s: r.duration("per_level").as_secs_f64(),
             hit_rate: r.number("hit_rate"),
             hit_s: r.duration("hit").as_secs_f64(),
+            cache: number(r, "cache"),
             threads: number(r, "threads"),
             max_waiting: number(r, "max_waiting"),
         })
