@@ -40,6 +40,8 @@ pub struct Measured {
     pub shed: u64,
     /// What the fleet was.
     pub fleet: FleetUse,
+    /// Share of the queries whose answers were cached, 0..1; `None` where none was looked up.
+    pub query_hits: Option<f64>,
 }
 
 /// All runs of one policy in one cell.
@@ -134,6 +136,7 @@ impl Measured {
             retries: tally.retries,
             shed: tally.shed,
             fleet: tally.fleet,
+            query_hits: (tally.queries > 0).then(|| tally.query_hits as f64 / tally.queries as f64),
         }
     }
 }

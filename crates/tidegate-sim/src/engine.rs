@@ -7,11 +7,13 @@
 
 use tidegate_core::time::{Duration, Instant};
 
+mod account;
 pub mod article;
 pub mod background;
 pub mod cpu;
 pub mod embedding;
 pub mod fixed;
+mod line;
 pub mod llm;
 pub mod pace;
 mod query_cache;

@@ -52,6 +52,8 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 /// Stream of the seed from which policies choose, and the one that spreads requests over gateways.
 const CHOICE_STREAM: u64 = 3;
 const ROUTE_STREAM: u64 = 4;
+/// Stream from which it is drawn what requests search for.
+const QUERY_STREAM: u64 = 8;
 /// A run ends this long after its last arrival, whatever is still out; that counts as failed.
 const PATIENCE: Duration = Duration::from_secs(6 * 3600);
 
@@ -131,6 +133,7 @@ pub struct Kernel<'s> {
     last_arrival: Instant,
     rounds: Option<Rounds>,
     route: Rng,
+    queries: Rng,
     out: Vec<Emission>,
     effects: Vec<Effect>,
     /// Probes under way, and places of those that are over.
@@ -186,6 +189,7 @@ impl<'s> Kernel<'s> {
             last_arrival: Instant::ORIGIN,
             rounds: None,
             route: Rng::stream(seed, ROUTE_STREAM),
+            queries: Rng::stream(seed, QUERY_STREAM),
             out: Vec::new(),
             effects: Vec::new(),
             probes: Vec::new(),
@@ -207,6 +211,7 @@ impl<'s> Kernel<'s> {
         self.play();
         self.tally.requests += self.live as u64;
         self.close_fleet(self.tally.ended);
+        (0..self.endpoints.len()).for_each(|site| self.count_queries(site));
         self.tally
     }
 

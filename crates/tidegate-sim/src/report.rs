@@ -87,6 +87,8 @@ pub struct Line {
     pub shares: Vec<f64>,
     /// Dispatches beyond the first, over all seeds.
     pub retries: u64,
+    /// Share of the queries whose answers were cached, 0..1; `None` where none was looked up.
+    pub query_hits: Option<f64>,
     /// What the fleet cost; `None` where nobody joins or leaves.
     pub fleet: Option<FleetLine>,
 }
@@ -159,6 +161,13 @@ impl Mean {
     }
 }
 
+impl Report {
+    /// Whether queries were looked up in caches of answers.
+    pub fn looks_up(&self) -> bool {
+        self.lines.iter().any(|l| l.query_hits.is_some())
+    }
+}
+
 /// The report of one cell from its runs, one [`Runs`] per row.
 pub fn report(cell: &Cell, rows: &[Row], runs: &[Runs]) -> Report {
     let endpoints = cell.setup.sites.iter().map(|s| s.name.clone()).collect();
@@ -202,6 +211,7 @@ fn line(label: &str, runs: &Runs, stream: bool) -> Line {
         imbalance: mean_of(|m| Some(m.imbalance)).mean.unwrap_or(0.0),
         shares: (0..endpoints).map(|i| share(i).mean.unwrap_or(0.0)).collect(),
         retries: seeds.iter().map(|m| m.retries).sum(),
+        query_hits: mean_of(|m| m.query_hits).mean,
         fleet: None,
     }
 }

@@ -291,15 +291,22 @@ impl Section for Scenario {
 }
 
 impl Scenario {
-    /// How an engine comes and goes means nothing where none does.
+    /// How an engine comes and goes means nothing where none does, nor does a cache of answers where nobody says what is searched for.
     fn warn_of_idle_settings(&self, r: &mut Reader<'_, '_>) {
+        let key = if self.fleet.is_empty() { "variants" } else { "fleet" };
         let scaled = |fleet: &[Engines]| fleet.iter().any(|e| e.autoscale().is_some());
         let fleets = || std::iter::once(&self.fleet).chain(self.variants.iter().map(|v| &v.fleet));
         let said = fleets().flatten().any(Engines::changes);
         if said && self.changes.is_empty() && !fleets().any(|f| scaled(f)) {
             let found = "cold_start or grace, and no engine starts or leaves".to_owned();
-            let key = if self.fleet.is_empty() { "variants" } else { "fleet" };
             r.warning(key, found, "with autoscale or changes", "for example: `changes: [...]`".to_owned());
+        }
+        let workloads = self.variants.iter().map(|v| &v.workload).chain([&self.workload]);
+        let asks = workloads.flatten().any(|w| w.queries.is_some());
+        if !asks && fleets().flatten().any(Engines::keeps_answers) {
+            let found = "vector.cache, and no workload says what is searched for".to_owned();
+            let hint = "for example: `queries: { texts: 10_000 }` in the workload".to_owned();
+            r.warning(key, found, "with workload.queries", hint);
         }
     }
 

@@ -28,6 +28,10 @@ pub struct Tally {
     pub prompt_tokens: u64,
     /// See `prompt_tokens`.
     pub cached_tokens: u64,
+    /// Queries that were looked up in caches of answers, and those of them that were found.
+    pub queries: u64,
+    /// See `queries`.
+    pub query_hits: u64,
     /// Dispatches per endpoint.
     pub dispatched: Vec<u64>,
     /// Total time of each round of a closed loop, seconds.

@@ -175,6 +175,7 @@ fn what_does_not_fit_together_is_said() {
         (", autoscale: { slo: 90%, max: 4 } }\n", "stream: true"),
         (", cold_start: { min: 5s, max: 1s } }\n", "max at least min"),
         (", cold_start: { min: 5s } }\n", "no engine starts or leaves"),
+        (" }\n  - { name: v, vector: { cache: 10 } }\n", "no workload says what is searched for"),
         (
             ", autoscale: { in_flight: 2, max: 4 } }\nchanges: [{ endpoint: e-9, at: 1s, change: leave }]\n",
             "did you mean `e-",

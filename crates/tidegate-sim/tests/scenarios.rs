@@ -11,7 +11,7 @@ use tidegate_sim::batch::{Seeds, run};
 use tidegate_sim::report::{Report, report, report_json};
 use tidegate_sim::scenario::{Cell, Row, Scenario, Unread};
 
-const ALL: [&str; 9] = [
+const ALL: [&str; 10] = [
     "article",
     "article-stale",
     "article-herd",
@@ -21,6 +21,7 @@ const ALL: [&str; 9] = [
     "azure-code",
     "services",
     "autoscale",
+    "retrieval",
 ];
 
 /// Scenarios that are studies, each with tests of its own.
@@ -79,6 +80,9 @@ fn render(reports: &[Report]) -> String {
             }
             let rounds = r.rounds.iter().filter(|x| x.policy == l.name);
             rounds.for_each(|x| write!(out, " {:.4}/{:.1}", x.total_s, x.ideal_s.unwrap()).unwrap());
+            if let Some(found) = l.query_hits {
+                write!(out, " found {:.2} %", found * 100.0).unwrap();
+            }
             if let Some(f) = l.fleet {
                 let engine_s = f.endpoint_s.mean.unwrap();
                 write!(out, " engine_s {engine_s:.2} most {} starts {:.1} failed {}", f.most, f.starts, f.failed)
@@ -218,6 +222,26 @@ fn an_autoscaler_is_followed_and_adaptive_makes_more_of_it() {
         let engine_s = |l: &tidegate_sim::report::Line| l.fleet.unwrap().endpoint_s.mean.unwrap();
         assert!(engine_s(ours) < 1.05 * engine_s(other), "{}", other.name);
     }
+}
+
+/// Equal queries to equal engines: more of them are found there than wherever one is free, and answers are faster for it.
+#[test]
+fn the_engine_that_has_the_answer_is_worth_more_than_the_one_that_is_free() {
+    let scenario = parse("retrieval", &text("retrieval").replace("duration: 60s", "duration: 10s"));
+    let mut cells = scenario.cells(&no_traces).unwrap();
+    cells.retain(|c| ["equal", "no-cache"].contains(&c.variant.as_deref().unwrap()));
+    let labels = ["round_robin", "least_connections", "adaptive", "consistent_hash", "consistent_hash-bounded"];
+    let reports = reports(&cells, &rows(&scenario, &labels), 1, 2);
+    golden("retrieval", &render(&reports));
+    let [equal, none] = reports.as_slice() else { panic!("two variants") };
+    let by = |row: usize| (equal.lines[row].query_hits.unwrap(), equal.lines[row].latency_s.mean.unwrap());
+    let (by_hash, bounded) = (by(3), by(4));
+    for other in 0..3 {
+        let (found, latency_s) = by(other);
+        assert!(by_hash.0 > found + 0.05 && by_hash.1 < latency_s, "{other}: {found} {latency_s} {by_hash:?}");
+        assert!(bounded.0 > found && bounded.0 < by_hash.0, "{other}: {found} {bounded:?}");
+    }
+    assert!(none.lines.iter().all(|l| l.query_hits.is_none()), "nothing is looked up where nothing is kept");
 }
 
 /// Batches, searches and shared cores: nothing is lost, and who looks at the engines is faster than who deals out in turn.

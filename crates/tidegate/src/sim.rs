@@ -61,7 +61,7 @@ pub(crate) struct Args {
     speed: Option<f64>,
     /// Which policy meets this objective best on --trace, and how many engines of the fleet's kinds it needs: ttft, tpot (time per
     /// output token after the first), and target, the share that is to be within both [default: 99%]
-    #[arg(long, value_name = "ttft=2s,tpot=100ms,target=99%", requires = "trace", conflicts_with = "report")]
+    #[arg(long, value_name = "ttft=2s,tpot=100ms,target=99%", requires = "trace")]
     slo: Option<String>,
     /// Seeds to run; the scenario's own number otherwise
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -82,7 +82,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Write report.html, a self-contained page with tables and plots, and report.md into this folder; a name that ends in .html is
-    /// the page alone
+    /// the page alone. With --slo it is about the fleet as given, and says the answer
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
 }
@@ -91,6 +91,9 @@ pub(crate) struct Args {
 struct Refused(String);
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(why) = args.report.as_deref().and_then(no_report) {
+        return refuse(&why);
+    }
     let (name, scenario) = match scenario(args) {
         Ok(all) => all,
         Err(why) => return refuse(&why),
@@ -163,6 +166,32 @@ fn refuse(Refused(why): &Refused) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(2))
 }
 
+/// Endings of files that no report is.
+const NO_REPORT: [&str; 9] = ["csv", "json", "jsonl", "md", "txt", "htm", "pdf", "yaml", "yml"];
+
+/// Why there can be no report at `path`.
+fn no_report(path: &Path) -> Option<Refused> {
+    let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let is_page = ending == "html";
+    let why = if path.is_dir() {
+        if !is_page {
+            return None;
+        }
+        "a folder"
+    } else if NO_REPORT.contains(&ending.as_str()) {
+        "neither"
+    } else if path.is_file() && !is_page {
+        "a file that is there already"
+    } else {
+        return None;
+    };
+    let path = path.display();
+    Some(Refused(format!(
+        "tidegate sim: --report {path}: a report is a folder with report.html and report.md, or the page alone where the name ends in .html; this is \
+         {why}. For numbers that programs read, use --json; for example: --report article-report"
+    )))
+}
+
 /// As many as asked for; one per core otherwise.
 fn threads(args: &Args) -> NonZeroUsize {
     args.threads.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
@@ -200,7 +229,15 @@ fn is_named(row: &Row, wanted: &str) -> bool {
 
 fn scenario(args: &Args) -> Result<(String, Scenario), Refused> {
     if let (Some(trace), Some(fleet)) = (&args.trace, &args.fleet) {
-        let text = user_trace::scenario(&read(fleet)?, trace, args.load.as_deref(), args.speed);
+        let own = read(fleet)?;
+        if let Some(line) = user_trace::own_workload(&own) {
+            let (fleet, trace) = (fleet.display(), trace.display());
+            return Err(Refused(format!(
+                "{fleet}:{line}: `workload` says what is asked of the fleet, and so does --trace {trace}\n  leave one of the two out: remove \
+                 `workload` from {fleet}, or run that file by itself: tidegate sim {fleet}"
+            )));
+        }
+        let text = user_trace::scenario(&own, trace, args.load.as_deref(), args.speed);
         return Ok((stem(trace), parse(&text, fleet)?));
     }
     let path = args.scenario.clone().unwrap_or_default();

@@ -195,6 +195,7 @@ impl Kernel<'_> {
         (place.stage, place.since) = (Stage::Starting(ready), self.now);
         self.fleet.changing += 1;
         self.tally.fleet.starts += 1;
+        self.count_queries(site as usize);
         let old = &self.endpoints[site as usize];
         let fault = old.fault;
         let mut engine = Endpoint::new(&self.setup.sites[site as usize], own, detail(self.setup), self.gateways.len());
@@ -287,6 +288,13 @@ impl Kernel<'_> {
                 self.after_pool(g);
             }
         }
+    }
+
+    /// Adds what the cache of an engine that is over found.
+    pub(super) fn count_queries(&mut self, site: usize) {
+        let status = self.endpoints[site].engine.status_at(self.now);
+        self.tally.queries += status.queries;
+        self.tally.query_hits += status.query_hits;
     }
 
     /// Keeps the most endpoints that were there at a time.

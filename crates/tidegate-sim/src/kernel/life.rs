@@ -17,7 +17,10 @@ use crate::fault::FaultKind;
 impl Kernel<'_> {
     /// A request arrives at one of the gateways.
     pub(super) fn arrive(&mut self, coming: &Coming) {
-        let Coming { request, tenant, prompt, .. } = *coming;
+        let Coming { mut request, tenant, prompt, .. } = *coming;
+        if let Some(queries) = &self.setup.queries {
+            request.query = Some(queries.draw(&mut self.queries));
+        }
         let gateway = if self.gateways.len() > 1 { self.route.below(self.gateways.len()) as u32 } else { 0 };
         let active = Active {
             arrived: self.now,
@@ -62,6 +65,7 @@ impl Kernel<'_> {
             _ => (&[][..], 0),
         };
         let known = Request {
+            hash_key: a.request.query,
             prompt_tokens: Some(a.request.prompt_tokens),
             prefix,
             block_tokens,

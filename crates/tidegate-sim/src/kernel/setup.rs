@@ -8,7 +8,7 @@ use tidegate_core::time::Duration;
 use super::elastic::{ColdStart, Elastic};
 use crate::engine::EngineSpec;
 use crate::fault::Fault;
-use crate::workload::{Arrivals, Burst};
+use crate::workload::{Arrivals, Burst, Queries};
 
 /// One endpoint.
 #[derive(Clone, Debug)]
@@ -225,4 +225,6 @@ pub struct Setup {
     pub lies: Vec<(u32, Lie)>,
     /// Who joins and leaves.
     pub elastic: Elastic,
+    /// What is searched for; `None`: nothing is said of it.
+    pub queries: Option<Queries>,
 }

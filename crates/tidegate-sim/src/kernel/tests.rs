@@ -27,6 +27,7 @@ fn setup(sites: Vec<Site>, source: Source) -> Setup {
         outages: Vec::new(),
         lies: Vec::new(),
         elastic: Default::default(),
+        queries: None,
     }
 }
 

@@ -34,6 +34,11 @@ impl Engines {
         self.autoscale.is_some() || self.cold_start != ColdStart::default() || self.grace.is_some()
     }
 
+    /// Whether they keep the answers to queries.
+    pub fn keeps_answers(&self) -> bool {
+        matches!(self.spec, EngineSpec::Vector(params) if params.cache > 0)
+    }
+
     /// What starts and stops them.
     pub fn autoscale(&self) -> Option<&Autoscale> {
         self.autoscale.as_ref()

@@ -127,6 +127,7 @@ impl Scenario {
             outages,
             lies: Vec::new(),
             elastic,
+            queries: workload.queries.clone(),
         };
         Ok(Cell { variant: variant.map(|v| v.name.clone()), setup, trace, saturation_rps, notes })
     }

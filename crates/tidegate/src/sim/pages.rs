@@ -91,7 +91,10 @@ impl Chapter<'_> {
             head.extend(["TTFT mean s", "TTFT p99 s", "good %"]);
         }
         head.push("imbalance");
-        let rows = r.lines.iter().map(|l| table::measured(l, r.stream)).collect();
+        if r.looks_up() {
+            head.push("found %");
+        }
+        let rows = r.lines.iter().map(|l| table::measured(l, r)).collect();
         (head.into_iter().map(str::to_owned).collect(), rows)
     }
 

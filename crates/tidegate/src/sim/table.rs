@@ -72,14 +72,18 @@ fn policies(r: &Report) -> String {
     if r.stream {
         header.extend(["TTFT s\nmean", "\np99", "good %"]);
     }
-    header.extend(["imbal.", "retries"]);
+    header.push("imbal.");
+    if r.looks_up() {
+        header.push("found %");
+    }
+    header.push("retries");
     let shares = r.endpoints.len() <= MOST_SHARES;
     if shares {
         header.push("share %");
     }
     let mut table = start(&header);
     for l in &r.lines {
-        let mut row = measured(l, r.stream);
+        let mut row = measured(l, r);
         row.push(l.retries.to_string());
         if shares {
             row.push(share(l));
@@ -89,8 +93,9 @@ fn policies(r: &Report) -> String {
     finish(table)
 }
 
-/// What every table of policies says of one of them, from its name to its imbalance; first tokens where answers stream.
-pub(super) fn measured(l: &Line, stream: bool) -> Vec<String> {
+/// What every table of policies says of one of them, from its name to its imbalance; first tokens where answers stream, and what was
+/// found in caches of answers where there are any.
+pub(super) fn measured(l: &Line, r: &Report) -> Vec<String> {
     let mut row = vec![
         l.name.clone(),
         l.requests.to_string(),
@@ -99,10 +104,13 @@ pub(super) fn measured(l: &Line, stream: bool) -> Vec<String> {
         number(l.p50_s, 3),
         number(l.p99_s, 3),
     ];
-    if stream {
+    if r.stream {
         row.extend([number(l.ttft_s, 4), number(l.p99_ttft_s, 3), number(l.goodput.map(|g| g * 100.0), 1)]);
     }
     row.push(format!("{:.2}", l.imbalance));
+    if r.looks_up() {
+        row.push(number(l.query_hits.map(|hits| hits * 100.0), 1));
+    }
     row
 }
 

@@ -62,6 +62,7 @@ pub(super) fn places(study: &RoutingStudy, read: &ReadFile<'_>) -> Result<(Vec<P
                     outages: Vec::new(),
                     lies: lies.into_iter().collect(),
                     elastic: Elastic::default(),
+                    queries: None,
                 };
                 let (fleet, speeds) = (fleet.name.clone(), speeds.clone());
                 places.push(Place { trace: short(&loaded.name), fleet, load: cell.load, setup, speeds });
