@@ -6,6 +6,7 @@
 pub mod elastic;
 pub mod fleet;
 pub mod governance;
+pub(crate) mod key;
 mod names;
 pub mod outage;
 pub mod pool;

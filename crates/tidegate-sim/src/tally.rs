@@ -53,6 +53,8 @@ pub struct FleetUse {
     pub starts: u64,
     /// Most engines at a time, those that start or leave included.
     pub most: u32,
+    /// Endpoints whose engine never started.
+    pub never: u32,
     /// Requests without a whole answer that ended while an engine started or left.
     pub lost_in_change: u64,
 }
@@ -127,9 +129,10 @@ impl Tally {
         self.dispatched.iter().map(|&n| ratio(n, all)).collect()
     }
 
-    /// The largest share over the mean share: 1 is even.
+    /// The largest share over the mean share of those that were there at some time: 1 is even.
     pub fn imbalance(&self) -> f64 {
-        self.shares().iter().fold(0.0, |m: f64, &s| m.max(s)) * self.dispatched.len() as f64
+        let there = self.dispatched.len() as u32 - self.fleet.never;
+        self.shares().iter().fold(0.0, |m: f64, &s| m.max(s)) * f64::from(there)
     }
 }
 

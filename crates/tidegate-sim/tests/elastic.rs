@@ -113,7 +113,8 @@ fn an_autoscaler_follows_a_surge_and_loses_nothing_on_the_way_back() {
     }
     let idle = SURGE.replace("factor: 6", "factor: 1").replace("rate: 5", "rate: 1");
     for t in tallies(&idle, 1) {
-        assert_eq!((t.fleet.most, t.fleet.starts), (2, 0), "one is enough");
+        assert_eq!((t.fleet.most, t.fleet.starts, t.fleet.never), (2, 0, 10), "one is enough");
+        assert!(t.imbalance() <= 2.0, "of the two that were there: {}", t.imbalance());
         assert!(t.fleet.endpoint_s < 1.3 * t.ended.as_secs_f64(), "and one stays: {:?}", t.fleet);
     }
 }

@@ -309,6 +309,9 @@ impl Kernel<'_> {
     pub(super) fn close_fleet(&mut self, end: Instant) {
         let there = self.fleet.places.iter().filter(|p| p.stage != Stage::Gone);
         self.tally.fleet.endpoint_s += there.map(|p| end.secs_since(p.since)).sum::<f64>();
+        let begins = |site: usize| self.setup.elastic.begins_with(site as u32);
+        let never = self.fleet.places.iter().enumerate().filter(|(site, p)| p.starts == 0 && !begins(*site)).count();
+        self.tally.fleet.never = never as u32;
     }
 }
 

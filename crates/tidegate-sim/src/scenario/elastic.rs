@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use tidegate_config::{Absent, Key, Kind, Reader, Section, Table};
+use tidegate_config::{Kind, Reader, Section, Table};
 
+use super::key::{count, key, means, number, or, or_such_as, required, share, time};
 use crate::kernel::elastic::{Autoscale, Change, ColdStart, Metric, Step};
 use crate::kernel::setup::Site;
 
@@ -13,20 +14,8 @@ impl Section for ColdStart {
         summary: "How long an engine that starts during the run takes until it answers checks and serves, with an empty cache; drawn anew for \
                   every start, evenly between the two.",
         keys: &[
-            Key {
-                name: "min",
-                kind: Kind::Duration { min: 0.0, max: 86_400.0, word: None },
-                absent: Absent::Required,
-                summary: "Shortest.",
-                example: "15s",
-            },
-            Key {
-                name: "max",
-                kind: Kind::Duration { min: 0.0, max: 86_400.0, word: None },
-                absent: Absent::Means("the same"),
-                summary: "Longest.",
-                example: "30s",
-            },
+            time("min", (0.0, 86_400.0), required("15s"), "Shortest."),
+            time("max", (0.0, 86_400.0), means("the same", "30s"), "Longest."),
         ],
     };
 
@@ -51,70 +40,51 @@ impl Section for Autoscale {
                   a metric over its engines divided by the target, rounded up; at most twice as many, or four more, at a time; fewer once fewer \
                   have been enough for `settle`. Exactly one of `in_flight`, `queue`, `kv_usage` and `slo`.",
         keys: &[
-            Key {
-                name: "in_flight",
-                kind: Kind::Number { min: 0.001, max: 1e6 },
-                absent: Absent::Means("another metric"),
-                summary: "Target: requests in flight per endpoint.",
-                example: "16",
-            },
-            Key {
-                name: "queue",
-                kind: Kind::Number { min: 0.001, max: 1e6 },
-                absent: Absent::Means("another metric"),
-                summary: "Target: requests waiting per endpoint, in the pool's queue and in the engines.",
-                example: "2",
-            },
-            Key {
-                name: "kv_usage",
-                kind: Kind::Fraction { min: 0.01, max: 1.0, word: None },
-                absent: Absent::Means("another metric"),
-                summary: "Target: used share of an engine's KV memory, for `llm`.",
-                example: "60%",
-            },
-            Key {
-                name: "slo",
-                kind: Kind::Fraction { min: 0.01, max: 0.9999, word: None },
-                absent: Absent::Means("another metric"),
-                summary: "Target: share of the requests that meet `goal`, for streams; half as many engines again while fewer do, one less while at \
+            number(
+                "in_flight",
+                (0.001, 1e6),
+                means("another metric", "16"),
+                "Target: requests in flight per endpoint.",
+            ),
+            number(
+                "queue",
+                (0.001, 1e6),
+                means("another metric", "2"),
+                "Target: requests waiting per endpoint, in the pool's queue and in the engines.",
+            ),
+            share(
+                "kv_usage",
+                (0.01, 1.0),
+                means("another metric", "60%"),
+                "Target: used share of an engine's KV memory, for `llm`.",
+            ),
+            share(
+                "slo",
+                (0.01, 0.9999),
+                means("another metric", "98%"),
+                "Target: share of the requests that meet `goal`, for streams; half as many engines again while fewer do, one less while at \
                           most half of those that may miss it do.",
-                example: "98%",
-            },
-            Key {
-                name: "min",
-                kind: Kind::Integer { min: 1, max: 10_000, word: None },
-                absent: Absent::Default("1"),
-                summary: "Fewest engines.",
-                example: "2",
-            },
-            Key {
-                name: "max",
-                kind: Kind::Integer { min: 1, max: 10_000, word: None },
-                absent: Absent::Required,
-                summary: "Most engines, those that still end what they have included. `load` of a trace is a share of what these saturate at.",
-                example: "12",
-            },
-            Key {
-                name: "interval",
-                kind: Kind::Duration { min: 0.1, max: 86_400.0, word: None },
-                absent: Absent::Default("15s"),
-                summary: "Time between two looks.",
-                example: "15s",
-            },
-            Key {
-                name: "settle",
-                kind: Kind::Duration { min: 0.0, max: 86_400.0, word: None },
-                absent: Absent::Default("5m"),
-                summary: "How long fewer engines must have been enough before any leaves.",
-                example: "2m",
-            },
-            Key {
-                name: "tolerance",
-                kind: Kind::Fraction { min: 0.0, max: 0.9, word: None },
-                absent: Absent::Default("10%"),
-                summary: "How far from its target the metric may be before anything is done.",
-                example: "10%",
-            },
+            ),
+            count("min", 10_000, or_such_as("1", "2"), "Fewest engines."),
+            count(
+                "max",
+                10_000,
+                required("12"),
+                "Most engines, those that still end what they have included. `load` of a trace is a share of what these saturate at.",
+            ),
+            time("interval", (0.1, 86_400.0), or("15s"), "Time between two looks."),
+            time(
+                "settle",
+                (0.0, 86_400.0),
+                or_such_as("5m", "2m"),
+                "How long fewer engines must have been enough before any leaves.",
+            ),
+            share(
+                "tolerance",
+                (0.0, 0.9),
+                or("10%"),
+                "How far from its target the metric may be before anything is done.",
+            ),
         ],
     };
 
@@ -160,28 +130,20 @@ impl Section for PlannedChange {
         place: "changes[]",
         summary: "An endpoint that joins or leaves. One whose first change is to join is not there before.",
         keys: &[
-            Key {
-                name: "endpoint",
-                kind: Kind::Name,
-                absent: Absent::Required,
-                summary: "Name of the endpoint, with its number where its `count` is more than 1.",
-                example: "a100-2",
-            },
-            Key {
-                name: "at",
-                kind: Kind::Duration { min: 0.0, max: 1e8, word: None },
-                absent: Absent::Required,
-                summary: "When.",
-                example: "60s",
-            },
-            Key {
-                name: "change",
-                kind: Kind::Choice(&["join", "leave"]),
-                absent: Absent::Required,
-                summary: "`join`: its engine starts, with its `cold_start`, and it joins the pool; `leave`: it gets no new request, and its engine \
+            key(
+                "endpoint",
+                Kind::Name,
+                required("a100-2"),
+                "Name of the endpoint, with its number where its `count` is more than 1.",
+            ),
+            time("at", (0.0, 1e8), required("60s"), "When."),
+            key(
+                "change",
+                Kind::Choice(&["join", "leave"]),
+                required("join"),
+                "`join`: its engine starts, with its `cold_start`, and it joins the pool; `leave`: it gets no new request, and its engine \
                           stops when the last one has ended.",
-                example: "join",
-            },
+            ),
         ],
     };
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tidegate_config::{Absent, Key, Kind, Reader, Section, Table};
 
+use super::key::{number, or};
 use super::services::{Cpu, Embedding, Vector};
 use crate::engine::EngineSpec;
 use crate::engine::article::ArticleParams;
@@ -279,19 +280,13 @@ impl Section for Fixed {
 
 struct Load(ArticleParams);
 
-/// A share or level that may exceed 1.
-const fn number(name: &'static str, max: f64, default: &'static str, summary: &'static str) -> Key {
-    let kind = Kind::Number { min: 0.0, max };
-    Key { name, kind, absent: Absent::Default(default), summary, example: default }
-}
-
 impl Section for Load {
     const TABLE: &'static Table = &Table {
         place: "fleet[].load",
         summary: "u = clip(b + per_request n, 0, 1); a request takes 0.1 + 0.9 u seconds, fixed at admission; u > 0.9 rejects. The \
                   background b drifts with momentum between `low` and `high`, plus surges that drain.",
         keys: &[
-            number("per_request", 1.0, "0.01", "Load that one request of ours adds."),
+            number("per_request", (0.0, 1.0), or("0.01"), "Load that one request of ours adds."),
             Key {
                 name: "tv",
                 kind: Kind::Duration { min: 0.001, max: 3600.0, word: None },
@@ -299,11 +294,11 @@ impl Section for Load {
                 summary: "Time constant of the background's velocity.",
                 example: "1s",
             },
-            number("sv", 10.0, "0.03", "Standard deviation of the velocity, load per second."),
-            number("low", 2.0, "0.05", "Lower bound of the background."),
-            number("high", 2.0, "0.45", "Upper bound of the background."),
-            number("surge_rate", 100.0, "0.04", "Surges per second; each jumps to a level from 1.5 to 1.6."),
-            number("drain", 100.0, "0.2", "How fast a surge drains, load per second."),
+            number("sv", (0.0, 10.0), or("0.03"), "Standard deviation of the velocity, load per second."),
+            number("low", (0.0, 2.0), or("0.05"), "Lower bound of the background."),
+            number("high", (0.0, 2.0), or("0.45"), "Upper bound of the background."),
+            number("surge_rate", (0.0, 100.0), or("0.04"), "Surges per second; each jumps to a level from 1.5 to 1.6."),
+            number("drain", (0.0, 100.0), or("0.2"), "How fast a surge drains, load per second."),
         ],
     };
 
