@@ -70,7 +70,8 @@ mod tests {
     fn two_engines_with_two_slots_of_half_a_second_serve_eight_a_second() {
         let spec = EngineSpec::Fixed(FixedParams { delay_s: 0.5, slots: Some(2), ..FixedParams::default() });
         let site = |n: &str| Site::new(n, spec);
-        let shot = Shot { at: Duration::ZERO, prompt_tokens: 1, output_tokens: 1, client: 0, prompt: (0, 0) };
+        let shot =
+            Shot { at: Duration::ZERO, prompt_tokens: 1, output_tokens: 1, client: 0, key: None, prompt: (0, 0) };
         let rps = saturation(&[site("a"), site("b")], &vec![shot; 4000]);
         assert!((rps - 8.0).abs() < 0.05, "{rps}");
     }

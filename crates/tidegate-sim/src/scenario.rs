@@ -27,7 +27,7 @@ use elastic::PlannedChange;
 use governance::Governed;
 use outage::Planned;
 use pool::{Contender, PoolSettings};
-use workload::Workload;
+use workload::{Pattern, Workload};
 
 pub use fleet::Engines;
 pub(crate) use fleet::sites;
@@ -303,7 +303,7 @@ impl Scenario {
             r.warning(key, found, "with autoscale or changes", "for example: `changes: [...]`".to_owned());
         }
         let workloads = self.variants.iter().map(|v| &v.workload).chain([&self.workload]);
-        let asks = workloads.flatten().any(|w| w.queries.is_some());
+        let asks = workloads.flatten().any(|w| w.queries.is_some() || matches!(w.pattern, Pattern::Trace(_)));
         if !asks && fleets().flatten().any(Engines::keeps_answers) {
             let found = "vector.cache, and no workload says what is searched for".to_owned();
             let hint = "for example: `queries: { texts: 10_000 }` in the workload".to_owned();

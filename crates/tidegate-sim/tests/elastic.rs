@@ -38,6 +38,21 @@ fn an_endpoint_joins_after_its_cold_start_and_leaves_when_it_has_ended_what_it_h
     assert_eq!((t.fleet.starts, t.fleet.most, t.fleet.lost_in_change), (1, 2, 0));
 }
 
+/// The warm-up of a pool is that of a gateway: without it a new endpoint has its whole share at once, half of ten a second for a minute.
+#[test]
+fn a_warm_up_is_as_the_pool_says() {
+    let shares = |warm_up: &str| {
+        let fleet = format!(
+            "fleet: [{{ name: e, count: 2, fixed: {{ delay: 100ms }} }}]\npool: {{ breaker: off{warm_up} }}\nchanges: [{{ endpoint: e-2, at: 40s, change: join }}]\n"
+        );
+        tallies(&format!("{OPEN}{fleet}"), 1)[0].dispatched[1]
+    };
+    let (steps, off) = (shares(""), shares(", warm_up: off"));
+    assert!((295..=305).contains(&off), "{off}");
+    assert!(steps < 200, "a quarter for half a minute, then a half: {steps}");
+    assert_eq!(off, shares(", warm_up: { steps: [{ at: 0s, share: 1 }] }"));
+}
+
 #[test]
 fn an_engine_whose_time_is_up_breaks_off_what_it_has() {
     let fleet = |grace: &str| {
@@ -84,6 +99,28 @@ fn an_endpoint_that_comes_back_has_an_empty_cache() {
     let changes =
         "changes: [{ endpoint: e-2, at: 10.5s, change: leave }, { endpoint: e-2, at: 20.5s, change: join }]\n";
     assert_eq!(hits(changes), 37 * 1023);
+}
+
+/// A trace's own keys: equal ones go to one engine by `consistent_hash`, and are found there.
+#[test]
+fn keys_of_a_trace_are_hashed_by_and_found_again() {
+    let lines: String =
+        (0..200).map(|k| format!("{},{},1,1\n", k * 20, ["red", "green", "blue", "grey"][k % 4])).collect();
+    let text = format!("t_ms,key,input_tokens,output_tokens\n{lines}");
+    let scenario = "fleet: [{ name: e, count: 4, vector: { cache: 100, threads: 8 } }]\nworkload: { trace: { file: t.csv } }\n\
+                    policies: [{ policy: { name: consistent_hash, key: { body: query } } }, { policy: round_robin }, { policy: random }]\n";
+    let (scenario, warnings) = Scenario::parse(scenario, "s.yaml", &|_| None).unwrap();
+    assert!(warnings.is_empty(), "a trace may say what is searched for: {}", warnings[0]);
+    let cells = scenario.cells(&|_: &str| Ok(text.clone())).unwrap();
+    let found: Vec<(u64, u64)> = scenario
+        .rows()
+        .iter()
+        .map(|row| row.kernel(&cells[0].setup, 1).run())
+        .map(|t| (t.queries, t.query_hits))
+        .collect();
+    assert_eq!(found[0], (200, 196), "each is computed once");
+    assert_eq!(found[1], (200, 196), "four in turn are by chance the same");
+    assert!(found[2].1 < 190, "anywhere: {found:?}");
 }
 
 /// Requests of a second, five a second at first, thirty from second 60 to 180: at four in flight each, two engines and then eight.

@@ -52,6 +52,8 @@ pub struct Shot {
     pub output_tokens: u32,
     /// Who asked, below [`Recorded::clients`]; 0 where the trace does not say.
     pub client: u32,
+    /// Hash of what it is hashed by; `None` where the trace does not say.
+    pub key: Option<u64>,
     /// Where its prompt's blocks begin in [`Recorded::blocks`], and how many there are.
     pub prompt: (u32, u32),
 }

@@ -66,7 +66,8 @@ impl Feed {
             Self::Trace { shots, next } => {
                 let shot = shots.get(*next)?;
                 *next += 1;
-                let request = request((shot.prompt_tokens, shot.output_tokens), stream);
+                let lengths = (shot.prompt_tokens, shot.output_tokens);
+                let request = EngineRequest { query: shot.key, ..request(lengths, stream) };
                 // Nobody is there by this number where all are one.
                 Some(Coming { at: Instant::ORIGIN + shot.at, request, tenant: shot.client, prompt: shot.prompt })
             }

@@ -52,7 +52,7 @@ fn a_round_takes_what_can_be_worked_out_by_hand() {
 #[test]
 fn the_network_is_paid_both_ways() {
     let shots: std::sync::Arc<[Shot]> =
-        [Shot { at: Duration::ZERO, prompt_tokens: 1, output_tokens: 1, client: 0, prompt: (0, 0) }].into();
+        [Shot { at: Duration::ZERO, prompt_tokens: 1, output_tokens: 1, client: 0, key: None, prompt: (0, 0) }].into();
     let mut s = setup(vec![fixed("a", 1.0, None)], Source::Trace(shots.into()));
     s.network = Duration::from_millis(20);
     assert!((run(&s, "random", 1).total.mean_s().unwrap() - 1.04).abs() < 1e-9);

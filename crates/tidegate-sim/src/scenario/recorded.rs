@@ -109,7 +109,7 @@ impl Recorded {
             let prompt = (from as u32, (blocks.len() - from) as u32);
             let next = clients.len() as u32;
             let (at, client) = (r.at, *clients.entry(r.client).or_insert(next));
-            Shot { at, prompt_tokens: r.prompt_tokens, output_tokens: r.output_tokens, client, prompt }
+            Shot { at, prompt_tokens: r.prompt_tokens, output_tokens: r.output_tokens, client, key: r.key, prompt }
         };
         let shots: Arc<[Shot]> = trace.requests.iter().map(shot).collect();
         let recorded = Self { blocks: blocks.into(), ..Self::from(shots) };

@@ -1,7 +1,7 @@
 //! The journal of a pool of `tidegate serve` as a trace: every request that came to it, when, how long, and how its prompt began.
 //!
 //! A journal is JSON lines: the pool's settings, then its inputs with their times in nanoseconds (docs/operations.md). Taken of an admission
-//! that is no retry: when, prompt tokens, the tenant's hash, and the hashes of its prompt's blocks where the pool looked at prefixes. The
+//! that is no retry: when, prompt tokens, the tenant's hash, the key that `consistent_hash` went by, and the hashes of its prompt's blocks where the pool looked at prefixes. The
 //! length of the answer is what its last dispatch was settled with: the engine's usage, or, where no limit counts tokens, the events of its
 //! stream. A retry or hedge belongs to a request of the same prompt and tenant that
 //! was sent to the endpoint it names last and has no answer yet. Equal block hashes become equal ids, so what prompts share is kept; what they
@@ -43,6 +43,7 @@ type Sent = (Key, u32, IgnoredAny, IgnoredAny);
 
 #[derive(Deserialize)]
 struct Admit {
+    hash: Option<u64>,
     prompt: Option<u32>,
     #[serde(default)]
     attempted: Vec<u32>,
@@ -70,6 +71,7 @@ struct Asked {
     at: u64,
     prompt: Option<u32>,
     tenant: u64,
+    key: Option<u64>,
     blocks: Vec<(u32, u32)>,
     /// Endpoints it was sent to, while it has no answer.
     sent_to: Vec<u32>,
@@ -143,8 +145,8 @@ impl Reading {
         let at = match admit.attempted.last() {
             None => {
                 let blocks = admit.prefix.map(|(hashes, tokens)| self.blocks(&hashes, tokens)).unwrap_or_default();
-                let (tenant, prompt) = who;
-                self.asked.push(Asked { at: t, prompt, tenant, blocks, sent_to: Vec::new(), output: None });
+                let ((tenant, prompt), key) = (who, admit.hash);
+                self.asked.push(Asked { at: t, prompt, tenant, key, blocks, sent_to: Vec::new(), output: None });
                 let at = self.asked.len() - 1;
                 self.open.entry(who).or_default().push(at);
                 at
@@ -212,6 +214,7 @@ impl Reading {
                 prompt_tokens: a.prompt.unwrap_or(1),
                 output_tokens: a.output.unwrap_or(median).max(1),
                 client: *clients.entry(a.tenant).or_insert(next),
+                key: a.key,
                 blocks: a.blocks,
             });
         }
@@ -256,7 +259,7 @@ mod tests {
     fn requests_answers_tenants_and_what_prompts_share() {
         let text = journal(&[
             r#"{"t":1000000000,"added":{"endpoint":0,"name":"a","weight":1.0,"max_in_flight":null}}"#,
-            r#"{"t":5000000000,"admit":{"prompt":700,"tenant":[77,1.0,0,900.0],"prefix":[[11,22],256],"sent":[[0,1],0,"adaptive","price"]}}"#,
+            r#"{"t":5000000000,"admit":{"hash":99,"prompt":700,"tenant":[77,1.0,0,900.0],"prefix":[[11,22],256],"sent":[[0,1],0,"adaptive","price"]}}"#,
             r#"{"t":5500000000,"admit":{"prompt":40,"tenant":[88,1.0,0,0.0],"prefix":[[11,33],256],"waits":[4,1]}}"#,
             r#"{"t":5600000000,"first_byte":[0,1]}"#,
             r#"{"t":6000000000,"settled":{"key":[0,1],"verdict":"success","tokens":31,"cached":0}}"#,
@@ -275,7 +278,7 @@ mod tests {
             (trace.requests[0].blocks.clone(), trace.requests[1].blocks.clone()),
             (vec![(0, 1)], vec![(0, 0), (2, 2)])
         );
-        assert_eq!(trace.block_tokens, 256);
+        assert_eq!((trace.block_tokens, trace.requests[0].key, trace.requests[1].key), (256, Some(99), None));
         assert!(
             trace.notes[0].contains("3 requests of 3 tenants")
                 && trace.notes[1].contains("1 requests have no whole answer"),

@@ -7,6 +7,7 @@
 //! | `t_ms` or `t_s` | when it came, milliseconds or seconds; never decreasing. The first may be any, such as the time since 1970: it is 0 |
 //! | `input_tokens`, `output_tokens` | lengths; the output is what happened, never shown to a policy |
 //! | `client` | optional: who asked, a number |
+//! | `key` | optional: what it is hashed by, such as the normalised query; any text without commas |
 //! | `block512_ids` | optional: ids of the prompt's blocks of 512 tokens, `7` or `0-13`, separated by blanks |
 //!
 //! That covers the Azure, Mooncake and ServeGen files. A file of lengths only has neither time column ([`read_lengths`]); a rate
@@ -14,6 +15,7 @@
 
 use std::fmt;
 
+use tidegate_core::hash::hash_bytes;
 use tidegate_core::rng::Rng;
 use tidegate_core::time::{Duration, duration_from_secs};
 
@@ -33,6 +35,8 @@ pub struct TraceRequest {
     pub output_tokens: u32,
     /// Who asked; 0 where the trace does not say.
     pub client: u32,
+    /// Hash of the key that `consistent_hash` goes by and a cache of answers finds again; `None` where the trace does not say.
+    pub key: Option<u64>,
     /// The prompt's blocks of 512 tokens as inclusive ranges of ids; empty where the trace does not say.
     pub blocks: Vec<(u32, u32)>,
 }
@@ -89,6 +93,7 @@ impl Trace {
         let input = table.required("input_tokens")?;
         let output = table.required("output_tokens")?;
         let (client, blocks) = (table.column("client"), table.column("block512_ids"));
+        let key = table.column("key");
         let mut requests: Vec<TraceRequest> = Vec::new();
         let (mut first, mut last) = (None, 0.0);
         for row in table.rows() {
@@ -107,6 +112,7 @@ impl Trace {
                 prompt_tokens: row.count(input)?,
                 output_tokens: row.count(output)?,
                 client: client.map_or(Ok(0), |c| row.count(c))?,
+                key: key.map(|c| row.text(c)).filter(|k| !k.is_empty()).map(|k| hash_bytes(k.as_bytes())),
                 blocks: blocks.map_or(Ok(Vec::new()), |c| row.ranges(c))?,
             });
         }
@@ -272,6 +278,13 @@ mod tests {
         assert!(error("t_ms,input_tokens,output_tokens\n5,1\n").starts_with("line 2: column 3: found \"\""));
         let e = error("t_ms,input_tokens,output_tokens,block512_ids\n5,1,1,9-2\n");
         assert!(e.contains("expected ids"), "{e}");
+    }
+
+    #[test]
+    fn equal_keys_are_equal_and_none_is_none() {
+        let t = Trace::read("t_ms,key,input_tokens,output_tokens\n0,a b,1,1\n1,,1,1\n2,a b,1,1\n3,c,1,1\n").unwrap();
+        let keys: Vec<Option<u64>> = t.requests.iter().map(|r| r.key).collect();
+        assert!(keys[0] == keys[2] && keys[0].is_some() && keys[1].is_none() && keys[3] != keys[0]);
     }
 
     #[test]
