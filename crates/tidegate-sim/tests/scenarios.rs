@@ -200,8 +200,8 @@ fn faults_of_a_scenario_happen() {
     assert!(cut.iter().all(|&s| (0.98..1.0).contains(&s)), "{cut:?}");
 }
 
-/// A burst under an autoscaler: no request is lost, whichever policy; `adaptive` gives more of them a first token in time than rules that
-/// count, with no more engine time; and both ask less of it than the most the fleet may have would take.
+/// A burst under an autoscaler: no request is lost, whichever policy; `adaptive`, which has no steps of warm-up to wait for, gives more of them
+/// a first token in time than rules that count, with no more engine time; and both ask less of it than the most the fleet may have would take.
 #[test]
 fn an_autoscaler_is_followed_and_adaptive_makes_more_of_it() {
     let scenario = parse("autoscale", &text("autoscale"));
