@@ -95,3 +95,30 @@ fn variants_of_other_engines_have_no_curve_against_load() {
     assert!(!page.contains("against load") && !text.contains("against load"));
     assert!(text.contains("### Total time of each round") && !text.contains("Tenants"));
 }
+
+#[test]
+fn a_fleet_that_changes_is_shown_over_time() {
+    let scenario = "duration: 60s\nworkload: { arrivals: { rate: 20 } }\npolicies: [{ policy: random }, { policy: adaptive }]\n\
+        fleet: [{ name: e, fixed: { delay: 400ms, slots: 2 }, cold_start: { min: 5s }, autoscale: { in_flight: 2, max: 6, settle: 10s } }]\n";
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("report-scaled.yaml");
+    std::fs::write(&path, scenario).unwrap();
+    let (page, text) = folder("report-scaled", path.to_str().unwrap(), &[]);
+    for part in [
+        "What the fleet cost",
+        "Endpoints that serve over time, first seed",
+        "Requests in flight at each endpoint over time",
+        "Requests waiting in each endpoint over time",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    // Per policy: loads, in flight, waiting; for both: two distributions of which one has no streams, the fleet, latency against success.
+    assert_eq!(page.matches("<svg").count(), 2 * 3 + 3, "{}", page.matches("<svg").count());
+    for part in [
+        "### What the fleet cost",
+        "### Endpoints over time",
+        "| policy | serve | start |",
+        "### Requests waiting in each endpoint",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}

@@ -85,9 +85,10 @@ pub(in super::super) fn endpoints(
             .y_label_area_size(52)
             .build_cartesian_2d(0.0..until, 0.0..highest * 1.05)
             .map_err(wrong)?;
-        let at = |x: &f64| seconds(*x, until);
+        let at = |x: &f64| short(*x, until, 20.0);
+        let height = |y: &f64| short(*y, highest, 5.0);
         let mesh = &mut chart.configure_mesh();
-        mesh.x_label_formatter(&at);
+        mesh.x_label_formatter(&at).y_label_formatter(&height);
         mesh.x_desc("time, seconds").y_desc(quantity.axis).light_line_style(TRANSPARENT).draw().map_err(wrong)?;
         for k in 0..endpoints.len().min(MOST_LINES) {
             let curve = timeline.samples.iter().map(|s| (s.at_s, s.endpoints.get(k).map_or(0.0, quantity.of)));
@@ -112,7 +113,7 @@ pub(in super::super) fn of_fleet(names: &[&str], timelines: &[Timeline]) -> anyh
             .y_label_area_size(52)
             .build_cartesian_2d(0.0..until, 0.0..highest * 1.05)
             .map_err(wrong)?;
-        let at = |x: &f64| seconds(*x, until);
+        let at = |x: &f64| short(*x, until, 20.0);
         let mesh = &mut chart.configure_mesh();
         mesh.x_desc("time, seconds").y_desc("endpoints that serve").light_line_style(TRANSPARENT);
         mesh.x_label_formatter(&at);
@@ -136,10 +137,10 @@ pub(in super::super) fn of_fleet(names: &[&str], timelines: &[Timeline]) -> anyh
     })
 }
 
-/// A time on an axis that ends at `until`.
-fn seconds(at_s: f64, until_s: f64) -> String {
-    let digits = usize::from(until_s < 20.0);
-    format!("{at_s:.digits$}")
+/// A number on an axis that ends at `end`, with a decimal where that is below `whole`.
+fn short(x: f64, end: f64, whole: f64) -> String {
+    let digits = usize::from(end < whole);
+    format!("{x:.digits$}")
 }
 
 #[cfg(test)]
