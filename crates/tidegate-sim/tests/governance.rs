@@ -107,10 +107,10 @@ fn a_governance_that_cannot_be_is_refused_at_its_line() {
 /// fewer in at first, has learned better within seconds, and is then as good as one that knows.
 #[test]
 fn lengths_of_answers_are_learned_and_not_known() {
-    let served = |duration: &str| {
+    let served = |duration: &str, says: &str| {
         let text = format!(
             "duration: {duration}\nfleet: [{{ count: 4, fixed: {{ delay: 50ms }} }}]\npolicies: [{{ policy: round_robin }}]\n\
-             workload: {{ prompt_tokens: 40, output_tokens: 10, arrivals: {{ rate: 100, process: constant }} }}\n\
+             workload: {{ prompt_tokens: 40, output_tokens: 10{says}, arrivals: {{ rate: 100, process: constant }} }}\n\
              governance:\n  - {{ name: learned, rate_limits: &limits [{{ name: t, limit: 4_000 tokens/s, burst: 500 }}] }}\n  \
              - {{ name: known, known_lengths: true, rate_limits: *limits }}\n"
         );
@@ -120,10 +120,13 @@ fn lengths_of_answers_are_learned_and_not_known() {
             scenario.rows().iter().map(|row| row.kernel(&cells[0].setup, 1).run().success()).collect::<Vec<_>>();
         (tallies[0], tallies[1])
     };
-    let (learned, known) = served("100ms");
+    let (learned, known) = served("100ms", "");
     assert!(learned < known - 0.1, "{learned} {known}");
-    let (learned, known) = served("60s");
+    let (learned, known) = served("60s", "");
     assert!((0.78..0.84).contains(&known) && (learned - known).abs() < 0.02, "{learned} {known}");
+    // Half of the bucket for an answer of ten tokens: whoever says so is let in as often as there is room for that.
+    let (said, known) = served("60s", ", max_tokens: 250");
+    assert!(said < known - 0.05 && (0.78..0.84).contains(&known), "{said} {known}");
 }
 
 /// The clients of a trace are tenants: a limit for each is a limit for each, and who asks little gets all of it.

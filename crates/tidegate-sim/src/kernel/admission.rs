@@ -1,7 +1,7 @@
 //! A request at the limits: it enters, is spaced out, waits in its tenant's line for a share, or is refused; and gives back what it held.
 //!
-//! As the proxy's governor does it: what is reserved of tokens is what the tenant's answers were learned to be, as of requests that do not say
-//! `max_tokens`, and is settled once from what was used. A baseline knows the length of every answer.
+//! As the proxy's governor does it: what is reserved of tokens is what a request says in `max_tokens`, or what the tenant's answers were learned
+//! to be, and is settled once from what was used. A baseline knows the length of every answer.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -119,12 +119,12 @@ impl Governor {
         }
     }
 
-    /// Output tokens to expect of a request of `tenant` that will have `output_tokens` and does not say `max_tokens`.
-    fn expected(&self, tenant: &str, output_tokens: u32) -> f64 {
+    /// Output tokens to expect of a request of `tenant` that will have `output_tokens` and says `max_tokens`.
+    fn expected(&self, tenant: &str, output_tokens: u32, max_tokens: Option<u32>) -> f64 {
         match &self.lengths {
             None => f64::from(output_tokens),
-            Some(lengths) if self.is_on => lengths.tokens_for(tenant, "", None),
-            Some(_) => 0.0,
+            Some(lengths) if self.is_on => lengths.tokens_for(tenant, "", max_tokens),
+            Some(_) => f64::from(max_tokens.unwrap_or(0)),
         }
     }
 
@@ -180,7 +180,7 @@ impl Kernel<'_> {
         let (gateway, tenant) = (a.gateway, a.tenant);
         let Some(g) = self.governors.get_mut(gateway as usize) else { return self.dispatch(slot) };
         let name = self.tenants.get(tenant as usize).map_or("", |t| t.name.as_str());
-        a.expected = g.expected(name, a.request.output_tokens);
+        a.expected = g.expected(name, a.request.output_tokens, self.setup.max_tokens);
         let ask = ask(name, &a.request, a.expected);
         if let Some(windows) = &mut g.windows {
             return if windows.take(self.now, &ask) { self.dispatch(slot) } else { self.turn_away(slot) };

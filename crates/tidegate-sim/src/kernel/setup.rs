@@ -229,4 +229,6 @@ pub struct Setup {
     pub elastic: Elastic,
     /// What is searched for; `None`: nothing is said of it.
     pub queries: Option<Queries>,
+    /// The longest answer that requests ask for, as limits see it; `None`: they do not say.
+    pub max_tokens: Option<u32>,
 }

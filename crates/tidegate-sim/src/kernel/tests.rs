@@ -28,6 +28,7 @@ fn setup(sites: Vec<Site>, source: Source) -> Setup {
         lies: Vec::new(),
         elastic: Default::default(),
         queries: None,
+        max_tokens: None,
     }
 }
 

@@ -128,6 +128,7 @@ impl Scenario {
             lies: Vec::new(),
             elastic,
             queries: workload.queries.clone(),
+            max_tokens: workload.max_tokens,
         };
         Ok(Cell { variant: variant.map(|v| v.name.clone()), setup, trace, saturation_rps, notes })
     }

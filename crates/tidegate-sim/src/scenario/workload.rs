@@ -18,6 +18,8 @@ pub struct Workload {
     pub tokens: (u32, u32),
     /// What is searched for.
     pub queries: Option<Queries>,
+    /// The longest answer that requests ask for.
+    pub max_tokens: Option<u32>,
 }
 
 /// When requests come.
@@ -99,6 +101,13 @@ const KEYS: &[Key] = &[
         example: "200",
     },
     Key {
+        name: "max_tokens",
+        kind: Kind::Integer { min: 1, max: 10_000_000, word: None },
+        absent: Absent::Means("requests do not say it, and it is learned how long answers are"),
+        summary: "What every request says in `max_tokens`: limits on tokens reserve so much for its answer, however short it then is.",
+        example: "4096",
+    },
+    Key {
         name: "queries",
         kind: Kind::Table(Queries::TABLE),
         absent: Absent::Means("nothing is said of what is searched for"),
@@ -129,7 +138,8 @@ impl Section for Workload {
             r.contradiction("arrivals", found.to_owned(), allowed, "for example: `arrivals: { rate: 5 }`".to_owned());
         }
         let pattern = patterns.pop().unwrap_or(Pattern::Open(Arrivals::Poisson { rate: 1.0 }));
-        Self { pattern, stream, tokens, queries: r.table("queries") }
+        let max_tokens = r.integer_or_none("max_tokens").and_then(|n| u32::try_from(n).ok());
+        Self { pattern, stream, tokens, queries: r.table("queries"), max_tokens }
     }
 }
 

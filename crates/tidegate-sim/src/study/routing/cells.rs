@@ -63,6 +63,7 @@ pub(super) fn places(study: &RoutingStudy, read: &ReadFile<'_>) -> Result<(Vec<P
                     lies: lies.into_iter().collect(),
                     elastic: Elastic::default(),
                     queries: None,
+                    max_tokens: None,
                 };
                 let (fleet, speeds) = (fleet.name.clone(), speeds.clone());
                 places.push(Place { trace: short(&loaded.name), fleet, load: cell.load, setup, speeds });
