@@ -15,7 +15,7 @@ use crate::problem::ProblemKind;
 use crate::queue::Queue;
 use crate::rate_limits::RateLimit;
 use crate::reader::{Reader, Section, Switch};
-use crate::recovery::{Steps, WarmUp};
+use crate::recovery::WarmUp;
 use crate::scalar;
 use crate::slo::{Goals, Slo};
 use crate::stream_end::{STREAM_ENDS, StreamEnd};
@@ -170,13 +170,7 @@ const KEYS: &[Key] = &[
         summary: "What is remembered of prompts sent, for engines that keep the beginnings they computed.",
         example: "{ tokens: 430_000, memory: 64MiB, block: 256 }",
     },
-    Key {
-        name: "warm_up",
-        kind: Kind::TableOr(Steps::TABLE, "off"),
-        absent: Absent::Means("a quarter at once, half after 30s, all after 1m, unless the policy warms up by itself"),
-        summary: "How a new endpoint comes in.",
-        example: "{ steps: [{ at: 0s, share: 0.25 }, { at: 30s, share: 1 }] }",
-    },
+    WarmUp::KEY,
     Key {
         name: "breaker",
         kind: Kind::Breaker,
@@ -319,11 +313,7 @@ impl Section for Pool {
         let endpoints = endpoints(r);
         let load: Option<Load> = r.table("load");
         check_load(r, policy.as_ref(), max_load, load.as_ref());
-        let warm_up = match r.switch::<Steps>("warm_up") {
-            Switch::On(Steps(steps)) => WarmUp::Steps(steps),
-            Switch::Off => WarmUp::Off,
-            Switch::Absent => WarmUp::Default,
-        };
+        let warm_up = WarmUp::read(r);
         let breaker = breaker::read_either(r);
         let tls = endpoint_tls::of_pool(r, &endpoints);
         let slo: Option<Slo> = r.table("slo");

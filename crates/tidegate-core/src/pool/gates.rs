@@ -177,6 +177,8 @@ impl Pool {
         for member in self.members.iter().filter(|m| !m.removed && !m.draining) {
             match member.health.verdict() {
                 Some(true) => passing += 1,
+                // One that joined and never passed is still starting: a pool that grows by more than it has is well.
+                Some(false) if member.cold && !member.was_healthy => {}
                 Some(false) => failing += 1,
                 // Not checked yet says nothing about the pool.
                 None => {}

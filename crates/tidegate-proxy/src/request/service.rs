@@ -234,7 +234,8 @@ async fn answer(
 
 /// What the request needs of the limits.
 fn need_of(core: &Core, record: &Record, route: &Arc<str>, fields: &Fields<'_>) -> Need {
-    let expected = |max| core.shared.governor.expected_output(&record.tenant, &record.model, max);
+    let (tenant, model, prompt) = (&record.tenant, &record.model, record.prompt_tokens);
+    let expected = |max| core.shared.governor.expected_output(tenant, model, prompt, max);
     Need {
         tenant: Arc::clone(&record.tenant),
         model: record.model.clone(),
