@@ -5,7 +5,7 @@ use tidegate_core::id::EndpointId;
 use tidegate_core::outcome::{Failure, Outcome, Verdict};
 use tidegate_core::pool::Decision;
 use tidegate_core::request::Request;
-use tidegate_core::time::Instant;
+use tidegate_core::time::{Duration, Instant};
 
 use super::queue::Due;
 use super::setup::Source;
@@ -60,6 +60,7 @@ impl Kernel<'_> {
     /// Asks the pool where the request goes, and sends it there.
     pub(super) fn dispatch(&mut self, slot: u32) {
         let a = &mut self.active[slot as usize];
+        let told = self.setup.tells_goal.then_some(self.setup.goal);
         let (prefix, block_tokens) = match &self.setup.source {
             Source::Trace(recorded) => (recorded.prompt(a.prompt), recorded.block_tokens),
             _ => (&[][..], 0),
@@ -69,7 +70,8 @@ impl Kernel<'_> {
             prompt_tokens: Some(a.request.prompt_tokens),
             prefix,
             block_tokens,
-            ttft_goal: self.setup.told_goal,
+            ttft_goal: told.map(|g| Duration::from_secs_f64(g.ttft_s)),
+            tpot_goal: told.map(|g| Duration::from_secs_f64(g.interval_s)),
             cost: f64::from(a.request.prompt_tokens) + a.expected,
             attempted: &a.attempted,
             ..Request::default()

@@ -219,8 +219,8 @@ pub struct Setup {
     pub stream: bool,
     /// What counts as goodput.
     pub goal: Goal,
-    /// The goal for the first token that requests carry, to be seen by the pool; `None`: none.
-    pub told_goal: Option<Duration>,
+    /// Whether requests carry that goal, to be seen by the pool.
+    pub tells_goal: bool,
     /// What goes wrong.
     pub outages: Vec<Outage>,
     /// Endpoints whose pages do not tell the truth.

@@ -23,7 +23,7 @@ fn setup(sites: Vec<Site>, source: Source) -> Setup {
         source,
         stream: false,
         goal: Default::default(),
-        told_goal: None,
+        tells_goal: false,
         outages: Vec::new(),
         lies: Vec::new(),
         elastic: Default::default(),

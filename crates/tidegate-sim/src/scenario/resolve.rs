@@ -123,7 +123,7 @@ impl Scenario {
             source,
             stream: workload.stream,
             goal: self.goal,
-            told_goal: None,
+            tells_goal: false,
             outages,
             lies: Vec::new(),
             elastic,

@@ -58,7 +58,7 @@ pub(super) fn places(study: &RoutingStudy, read: &ReadFile<'_>) -> Result<(Vec<P
                     source,
                     stream: true,
                     goal,
-                    told_goal: study.refuse_late.then_some(kind.ttft),
+                    tells_goal: study.refuse_late,
                     outages: Vec::new(),
                     lies: lies.into_iter().collect(),
                     elastic: Elastic::default(),
