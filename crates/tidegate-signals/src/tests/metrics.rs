@@ -223,14 +223,20 @@ async fn models_are_asked_for_and_what_an_engine_serves_is_told_once_as_long_as_
 
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_lists_nothing_yet_serves_what_it_served() {
-    let engine = Engine::new(|n| match n {
-        0 => Reply::json("{\"data\":[{\"id\":\"m\"}]}"),
-        1 => Reply::json("{\"data\":[]}"),
-        2 => Reply::status(503),
-        _ => Reply::Silence,
+    let asked = std::sync::atomic::AtomicUsize::new(0);
+    let engine = Engine::by_path(move |path| match path {
+        "/health" => Reply::status(200),
+        _ => match asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+            0 => Reply::json("{\"data\":[{\"id\":\"m\"}]}"),
+            1 => Reply::json("{\"data\":[]}"),
+            2 => Reply::status(503),
+            _ => Reply::Silence,
+        },
     });
-    let told = Told::start(&engine, "models: { interval: 1s, timeout: 500ms }");
-    tokio::time::sleep(Duration::from_secs(20)).await;
+    let lines =
+        "models: { interval: 1s, timeout: 500ms }\n    health: { http: { path: /health }, interval: 1s, jitter: 0 }";
+    let mut told = Told::start(&engine, lines);
+    told.checks(20).await;
     assert_eq!(told.serves.lock().unwrap().len(), 1);
     let facts = told.facts.lock().unwrap().clone();
     let troubles: Vec<&str> = facts.iter().filter_map(|f| f.trouble.as_deref()).collect();

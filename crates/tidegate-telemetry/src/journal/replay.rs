@@ -176,47 +176,7 @@ impl Again {
                 let ticket = self.tickets.remove(&key).ok_or_else(|| format!("no dispatch {key:?} is out"))?;
                 self.pool.settle(now, ticket, verdict.outcome(tokens, cached));
             }
-            Input::Admit {
-                hash,
-                session,
-                prompt,
-                attempted,
-                tenant,
-                class,
-                deadline,
-                prefix,
-                ttft_goal,
-                tpot_goal,
-                model,
-                decided,
-            } => {
-                let (model, max_output) = model.unwrap_or_default();
-                let attempted: Vec<EndpointId> = attempted.into_iter().map(EndpointId).collect();
-                let (tenant, tenant_weight, priority, cost) = tenant.unwrap_or_default();
-                let (prefix, block_tokens) = prefix.unwrap_or_default();
-                let request = Request {
-                    tenant,
-                    class: class.unwrap_or(0),
-                    tenant_weight,
-                    priority,
-                    cost,
-                    deadline: deadline.map(Instant::from_nanos),
-                    hash_key: hash,
-                    affinity_key: session,
-                    model,
-                    max_output,
-                    prompt_tokens: prompt,
-                    prefix: &prefix,
-                    block_tokens,
-                    matched: &[],
-                    starts: &[],
-                    ttft_goal: ttft_goal.map(Duration::from_nanos),
-                    tpot_goal: tpot_goal.map(Duration::from_nanos),
-                    attempted: &attempted,
-                };
-                let decision = self.pool.admit(now, &request, None);
-                return Ok(self.compare(line, decision, &decided));
-            }
+            Input::Admit { .. } => return Ok(self.admit(line, now, input)),
             Input::Claimed(key, decided) => {
                 let waiter = self.waiters.remove(&key).ok_or_else(|| format!("nobody waits as {key:?}"))?;
                 let decision = self.pool.claim(now, waiter);
@@ -229,6 +189,53 @@ impl Again {
             _ => {}
         }
         Ok(None)
+    }
+
+    /// Decides about a request again.
+    fn admit(&mut self, line: u64, now: Instant, input: Input<'_>) -> Option<Mismatch> {
+        let Input::Admit {
+            hash,
+            session,
+            prompt,
+            attempted,
+            tenant,
+            class,
+            deadline,
+            prefix,
+            ttft_goal,
+            tpot_goal,
+            model,
+            decided,
+        } = input
+        else {
+            return None;
+        };
+        let (model, max_output) = model.unwrap_or_default();
+        let attempted: Vec<EndpointId> = attempted.into_iter().map(EndpointId).collect();
+        let (tenant, tenant_weight, priority, cost) = tenant.unwrap_or_default();
+        let (prefix, block_tokens) = prefix.unwrap_or_default();
+        let request = Request {
+            tenant,
+            class: class.unwrap_or(0),
+            tenant_weight,
+            priority,
+            cost,
+            deadline: deadline.map(Instant::from_nanos),
+            hash_key: hash,
+            affinity_key: session,
+            model,
+            max_output,
+            prompt_tokens: prompt,
+            prefix: &prefix,
+            block_tokens,
+            matched: &[],
+            starts: &[],
+            ttft_goal: ttft_goal.map(Duration::from_nanos),
+            tpot_goal: tpot_goal.map(Duration::from_nanos),
+            attempted: &attempted,
+        };
+        let decision = self.pool.admit(now, &request, None);
+        self.compare(line, decision, &decided)
     }
 
     fn compare(&mut self, line: u64, decision: Decision, recorded: &Answer<'_>) -> Option<Mismatch> {
