@@ -549,6 +549,8 @@ fn settings_that_do_nothing_under_a_policy_are_said() {
     );
     assert_eq!(warned("    policy: adaptive\n    prefix_cache: {}\n    slo: { ttft: 1s, refuse_late: true }\n"), "");
     assert!(warned("    slo: {}\n").contains("slo without a goal: only requests"));
+    let misspelt = warned("    slo: { tfft: 2s }\n");
+    assert!(misspelt.contains("did you mean `ttft`?") && !misspelt.contains("without a goal"), "{misspelt}");
 }
 
 #[test]
