@@ -255,6 +255,7 @@ async fn pools_show_what_engines_say_and_what_they_do_not_expose() {
         missing: vec!["waiting"],
         trouble: Some("status 404".to_owned()),
         gate: None,
+        models: Vec::new(),
     };
     server.telemetry.on_facts("chat", "http://127.0.0.1:8001", facts);
     let reply = server.get("/api/pools").await.json();

@@ -7,6 +7,8 @@ use crate::reader::{Reader, Section, Switch};
 use crate::scalar::Bad;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use tidegate_core::hash::hash_bytes;
+use tidegate_core::placement::Serves;
 use tidegate_core::pool::config::EndpointConfig;
 
 /// One engine address and what it can take.
@@ -20,6 +22,14 @@ pub struct Endpoint {
     pub max_in_flight: Option<u32>,
     /// A bound that follows times to first byte, up to `max_in_flight`; `None` has none.
     pub adaptive: Option<Adaptive>,
+    /// Models it serves, by the name that requests have; `None`: any, or those it tells.
+    pub models: Option<Vec<String>>,
+    /// LoRA adapters it can serve, by the name that requests have.
+    pub adapters: Vec<String>,
+    /// Adapters it holds at a time; `None`: what it tells, else 1.
+    pub max_adapters: Option<u32>,
+    /// Longest context it takes, tokens of prompt and answer together; `None`: any, or what it tells.
+    pub max_context: Option<u32>,
     /// Its GPUs, by index or UUID, among those that an exporter tells of; empty: all.
     pub gpus: Vec<String>,
     /// Where its engine publishes what its prefix cache stores and removes, if not where the pool says.
@@ -34,8 +44,20 @@ impl Endpoint {
             weight: self.weight,
             max_in_flight: self.max_in_flight,
             adaptive: self.adaptive.as_ref().map(Adaptive::core),
+            serves: Serves {
+                models: self.models.as_deref().map(hashes),
+                adapters: hashes(&self.adapters),
+                max_adapters: self.max_adapters,
+                adapters_in_use: None,
+                max_context: self.max_context,
+            },
         }
     }
+}
+
+/// How core knows these names.
+fn hashes(names: &[String]) -> Vec<u64> {
+    names.iter().map(|name| hash_bytes(name.as_bytes())).collect()
 }
 
 /// `http://host:port` or `https://host:port`, taken apart.
@@ -183,6 +205,34 @@ impl Section for Endpoint {
                 example: "{ min: 2, max: 64 }",
             },
             Key {
+                name: "models",
+                kind: Kind::Texts,
+                absent: Absent::Means("those it tells where the pool asks (`models`), else any"),
+                summary: "Models it serves, by the name that requests have; a request for another goes elsewhere. Adapters are not among them.",
+                example: "[llama-3.1-8b]",
+            },
+            Key {
+                name: "adapters",
+                kind: Kind::Texts,
+                absent: Absent::Means("those it tells where the pool asks (`models`), else none"),
+                summary: "LoRA adapters it can serve, by the name that requests have.",
+                example: "[support-de, support-fr]",
+            },
+            Key {
+                name: "max_adapters",
+                kind: Kind::Integer { min: 1, max: 10_000, word: Some("auto") },
+                absent: Absent::Default("auto"),
+                summary: "Adapters it holds at a time; auto is what its metrics tell (vLLM's max_lora), else 1.",
+                example: "4",
+            },
+            Key {
+                name: "max_context",
+                kind: Kind::Integer { min: 1, max: 100_000_000, word: Some("auto") },
+                absent: Absent::Default("auto"),
+                summary: "Longest context it takes, tokens of prompt and answer together; auto is what it tells where the pool asks (`models`), else any. A prompt that seems too long for all goes where most fits.",
+                example: "32_768",
+            },
+            Key {
                 name: "gpus",
                 kind: Kind::Texts,
                 absent: Absent::Means("all that the exporter tells of"),
@@ -213,7 +263,12 @@ impl Section for Endpoint {
         };
         let gpus = r.texts("gpus", gpu);
         let cache_events = r.value("cache_events", publisher_url);
-        Self { url, weight, max_in_flight, adaptive, gpus, cache_events }
+        let models = Some(r.texts("models", |_, text| Ok(text.to_owned()))).filter(|m: &Vec<String>| !m.is_empty());
+        let adapters = r.texts("adapters", |_, text| Ok(text.to_owned()));
+        let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        let max_adapters = r.integer_or_none("max_adapters").map(small);
+        let max_context = r.integer_or_none("max_context").map(small);
+        Self { url, weight, max_in_flight, adaptive, models, adapters, max_adapters, max_context, gpus, cache_events }
     }
 }
 

@@ -158,7 +158,7 @@ impl Section for Health {
                 name: "panic_threshold",
                 kind: Kind::Fraction { min: 0.0, max: 1.0, word: None },
                 absent: Absent::Default("50%"),
-                summary: "When fewer than this share of the endpoints pass, panic decides.",
+                summary: "When fewer than this share of the endpoints pass, panic decides. Those that joined later and never passed do not count: they start.",
                 example: "50%",
             },
             Key {

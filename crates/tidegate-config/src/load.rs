@@ -4,7 +4,7 @@ mod accelerator;
 mod engine;
 mod metrics;
 mod node;
-mod polled;
+pub(crate) mod polled;
 mod status;
 
 pub use accelerator::AcceleratorSource;

@@ -8,18 +8,21 @@ use crate::endpoint_tls::{self, EndpointTls, Protocol};
 use crate::health::Health;
 use crate::key::{Absent, Key, Kind, Table};
 use crate::load::Load;
+use crate::models::Models;
 use crate::policy::{self, Policy};
 use crate::prefix_cache::PrefixCache;
 use crate::problem::ProblemKind;
 use crate::queue::Queue;
 use crate::rate_limits::RateLimit;
 use crate::reader::{Reader, Section, Switch};
-use crate::recovery::{Steps, WarmUp};
+use crate::recovery::WarmUp;
+use crate::scalar;
 use crate::slo::{Goals, Slo};
 use crate::stream_end::{STREAM_ENDS, StreamEnd};
 use crate::template;
 use crate::timeouts::{Connections, Retry, Timeouts};
 use crate::walk::{Complaint, Mark};
+use std::time::Duration;
 use tidegate_core::balance::registry::default_policy;
 use tidegate_core::descriptor::Params;
 use tidegate_core::pool::config::{EndpointConfig, PoolConfig};
@@ -44,8 +47,14 @@ pub struct Pool {
     pub health: Option<Health>,
     /// The source of reported loads; `None` has none.
     pub load: Option<Load>,
+    /// The page that tells which models an endpoint serves; `None`: nobody asks.
+    pub models: Option<Models>,
+    /// Time an endpoint takes to load a LoRA adapter that it does not hold.
+    pub adapter_load: Duration,
     /// What is remembered of prompts sent; `None`: nothing.
     pub prefix_cache: Option<PrefixCache>,
+    /// Header of answers that says whether they came from the endpoint's cache, in lower case; `None`: none does.
+    pub cache_header: Option<String>,
     /// Warm-up of new endpoints.
     pub warm_up: WarmUp,
     /// The breaker of every endpoint.
@@ -100,6 +109,7 @@ impl Pool {
         core.replicas = f64::from(self.replicas.unwrap_or(1));
         core.learn_replicas = self.replicas.is_none();
         core.refuse_late = self.slo.is_some_and(|s| s.refuse_late);
+        core.adapter_load = self.adapter_load;
         core.prefix = self.prefix_cache.as_ref().map(PrefixCache::core);
         core
     }
@@ -160,13 +170,7 @@ const KEYS: &[Key] = &[
         summary: "What is remembered of prompts sent, for engines that keep the beginnings they computed.",
         example: "{ tokens: 430_000, memory: 64MiB, block: 256 }",
     },
-    Key {
-        name: "warm_up",
-        kind: Kind::TableOr(Steps::TABLE, "off"),
-        absent: Absent::Means("a quarter at once, half after 30s, all after 1m, unless the policy warms up by itself"),
-        summary: "How a new endpoint comes in.",
-        example: "{ steps: [{ at: 0s, share: 0.25 }, { at: 30s, share: 1 }] }",
-    },
+    WarmUp::KEY,
     Key {
         name: "breaker",
         kind: Kind::Breaker,
@@ -180,6 +184,27 @@ const KEYS: &[Key] = &[
         absent: Absent::Means("breaker decides"),
         summary: "The classic breaker in the words of Envoy and Istio, in place of `breaker`.",
         example: "{ consecutive_5xx: 5, base_ejection_time: 30s }",
+    },
+    Key {
+        name: "cache_header",
+        kind: Kind::Name,
+        absent: Absent::Means("cache hits of whole answers are not counted"),
+        summary: "Header of answers whose value begins with hit or miss: whether the answer came from the endpoint's cache, as vector indexes and caches before engines say it. Counted in `tidegate_cache_answers_total`.",
+        example: "x-cache",
+    },
+    Key {
+        name: "models",
+        kind: Kind::Table(Models::TABLE),
+        absent: Absent::Means("no endpoint is asked"),
+        summary: "Asks every endpoint which models it serves.",
+        example: "{ path: /v1/models, interval: 10s }",
+    },
+    Key {
+        name: "adapter_load",
+        kind: Kind::Duration { min: 0.0, max: 600.0, word: None },
+        absent: Absent::Default("200ms"),
+        summary: "Time an endpoint takes to load a LoRA adapter that it does not hold; adaptive and least_work price it, so that requests for an adapter go where it is until the queue there costs more.",
+        example: "500ms",
     },
     Key {
         name: "affinity",
@@ -288,11 +313,7 @@ impl Section for Pool {
         let endpoints = endpoints(r);
         let load: Option<Load> = r.table("load");
         check_load(r, policy.as_ref(), max_load, load.as_ref());
-        let warm_up = match r.switch::<Steps>("warm_up") {
-            Switch::On(Steps(steps)) => WarmUp::Steps(steps),
-            Switch::Off => WarmUp::Off,
-            Switch::Absent => WarmUp::Default,
-        };
+        let warm_up = WarmUp::read(r);
         let breaker = breaker::read_either(r);
         let tls = endpoint_tls::of_pool(r, &endpoints);
         let problems = r.walk.problems.len();
@@ -318,7 +339,10 @@ impl Section for Pool {
             endpoints,
             health: r.table("health"),
             load,
+            models: r.table("models"),
+            adapter_load: r.duration("adapter_load"),
             prefix_cache,
+            cache_header: r.value("cache_header", |_, text| scalar::header_name(text)),
             warm_up,
             breaker,
             affinity: r.table("affinity"),
@@ -355,6 +379,10 @@ fn warn_of_idle_keys(r: &mut Reader<'_, '_>, policy: Option<&Policy>, slo: Optio
             "adaptive, least_work or prefix_affinity",
             "choose one of them, or leave it out".to_owned(),
         );
+    }
+    if r.is_set("adapter_load") && !["adaptive", "least_work"].contains(&name) {
+        let found = format!("adapter_load under {name}, which does not go by it");
+        r.warning("adapter_load", found, "adaptive or least_work", "choose one of them, or leave it out".to_owned());
     }
     if name == "prefix_affinity" && !r.is_set("prefix_cache") {
         let found = "prefix_affinity without prefix_cache: nothing is remembered of prompts".to_owned();

@@ -1,7 +1,7 @@
 //! How new endpoints come in.
 
 use crate::key::{Absent, Key, Kind, Table};
-use crate::reader::{Reader, Section};
+use crate::reader::{Reader, Section, Switch};
 use crate::units::show_seconds;
 use crate::walk::Place;
 use std::time::Duration;
@@ -19,6 +19,24 @@ pub enum WarmUp {
 }
 
 impl WarmUp {
+    /// The key that says it, of a pool.
+    pub const KEY: Key = Key {
+        name: "warm_up",
+        kind: Kind::TableOr(Steps::TABLE, "off"),
+        absent: Absent::Means("a quarter at once, half after 30s, all after 1m, unless the policy warms up by itself"),
+        summary: "How a new endpoint comes in.",
+        example: "{ steps: [{ at: 0s, share: 0.25 }, { at: 30s, share: 1 }] }",
+    };
+
+    /// Reads it where it stands among the keys of a pool.
+    pub fn read(r: &mut Reader<'_, '_>) -> Self {
+        match r.switch::<Steps>(Self::KEY.name) {
+            Switch::On(Steps(steps)) => Self::Steps(steps),
+            Switch::Off => Self::Off,
+            Switch::Absent => Self::Default,
+        }
+    }
+
     /// What core is told.
     pub fn core(&self) -> Option<Vec<WarmUpStep>> {
         match self {
@@ -30,7 +48,7 @@ impl WarmUp {
 }
 
 /// The `warm_up` table.
-pub(crate) struct Steps(pub(crate) Vec<WarmUpStep>);
+struct Steps(Vec<WarmUpStep>);
 
 /// One step.
 struct Step(WarmUpStep);

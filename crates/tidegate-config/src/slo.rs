@@ -20,7 +20,7 @@ pub struct Goals {
 pub struct Slo {
     /// The goals, where a tenant or a request has none of its own.
     pub goals: Goals,
-    /// Whether a request is refused at once whose first token is predicted to come too late.
+    /// Whether a request is refused at once that is predicted to miss its goals.
     pub refuse_late: bool,
 }
 
@@ -36,7 +36,7 @@ const TPOT: Key = Key {
     name: "tpot",
     kind: Kind::Duration { min: 0.0001, max: 60.0, word: None },
     absent: Absent::Means("any pace will do"),
-    summary: "Longest mean time between two tokens of a stream that is of use.",
+    summary: "Longest mean time between two tokens of a stream that is of use; `x-tidegate-tpot-ms` of a request (1 to 60,000) says otherwise for itself.",
     example: "100ms",
 };
 
@@ -83,7 +83,7 @@ pub(crate) fn check(r: &mut Reader<'_, '_>) {
     }
     // With a tenant's goals it says where these count.
     for mark in pools.iter().filter(|m| m.text.is_empty() && tenants.iter().all(|t| t.text.is_empty())) {
-        let found = "slo without a goal: only requests that bring `x-tidegate-ttft-ms` have one";
+        let found = "slo without a goal: only requests that bring `x-tidegate-ttft-ms` or `x-tidegate-tpot-ms` have one";
         problems.push((mark, found, "ttft or tpot", "for example: `slo: { ttft: 2s }`"));
     }
     for (mark, found, allowed, hint) in problems {
@@ -104,7 +104,7 @@ impl Section for Slo {
                 name: "refuse_late",
                 kind: Kind::Bool,
                 absent: Absent::Default("false"),
-                summary: "Whether a request is refused at once, with 503 and Retry-After, whose first token is predicted to come later than its goal wherever it goes.",
+                summary: "Whether a request is refused at once, with 503 and Retry-After, whose first token is predicted to come later than its goal wherever it goes, or (adaptive) its tokens slower.",
                 example: "true",
             },
         ],
@@ -112,10 +112,11 @@ impl Section for Slo {
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
         let slo = Self { goals: Goals::of(r), refuse_late: r.bool("refuse_late") };
-        if slo.refuse_late && slo.goals.ttft.is_none() && r.all_good(&["ttft"]) {
+        if slo.refuse_late && slo.goals == Goals::default() && r.all_good(&["ttft", "tpot"]) {
             let found =
-                "refuse_late without ttft: only requests and tenants with a goal of their own are refused".to_owned();
-            r.warning("refuse_late", found, "refuse_late together with ttft", "for example: `ttft: 2s`".to_owned());
+                "refuse_late without ttft or tpot: only requests and tenants with a goal of their own are refused"
+                    .to_owned();
+            r.warning("refuse_late", found, "refuse_late together with a goal", "for example: `ttft: 2s`".to_owned());
         }
         slo
     }

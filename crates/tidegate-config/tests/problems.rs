@@ -194,10 +194,13 @@ fn a_default_gives_way_to_what_is_set() {
 #[test]
 fn goals_and_caches_say_what_is_wrong_with_them() {
     check(
-        &in_pool("    slo: { tfft: 2s, tpot: 100, refuse_late: true }"),
+        &in_pool("    slo: { tfft: 2s, tpot: 100 }"),
         "5:12 unknown_key pools.p.slo.tfft | an unknown key, `tfft` | did you mean `ttft`? For example: `ttft: 2s`
-         5:28 wrong_type pools.p.slo.tpot | 100 | a duration needs its unit: `100s` or `100ms`
-         5:46 contradiction pools.p.slo.refuse_late | refuse_late without ttft: only requests and tenants with a goal of their own are refused | for example: `ttft: 2s`",
+         5:28 wrong_type pools.p.slo.tpot | 100 | a duration needs its unit: `100s` or `100ms`",
+    );
+    check(
+        &in_pool("    slo: { refuse_late: true }"),
+        "5:25 contradiction pools.p.slo.refuse_late | refuse_late without ttft or tpot: only requests and tenants with a goal of their own are refused | for example: `ttft: 2s`",
     );
     check(
         &in_pool("    prefix_cache: { tokens: 10, blocks: 64 }"),
@@ -205,6 +208,31 @@ fn goals_and_caches_say_what_is_wrong_with_them() {
          5:33 unknown_key pools.p.prefix_cache.blocks | an unknown key, `blocks` | did you mean `block`? For example: `block: 256`",
     );
     check(&in_pool("    prefix_cache: off\n    replicas: auto\n    slo: { ttft: 2s, refuse_late: true }"), "");
+}
+
+#[test]
+fn what_endpoints_serve_says_what_is_wrong_with_it_and_reaches_core() {
+    let text =
+        in_pool("    policy: random\n    models: { pth: /v1/models, interval: 1s, timeout: 2s }\n    adapter_load: 1");
+    check(
+        &text,
+        "6:15 unknown_key pools.p.models.pth | an unknown key, `pth` | did you mean `path`? For example: `path: /v1/models`
+         6:55 contradiction pools.p.models.timeout | 2s, longer than the interval of 1s | for example: `timeout: 500ms`
+         7:19 contradiction pools.p.adapter_load | adapter_load under random, which does not go by it | choose one of them, or leave it out
+         7:19 wrong_type pools.p.adapter_load | 1 | a duration needs its unit: `1s` or `1ms`",
+    );
+    let text = "listeners: [{ address: 127.0.0.1:0 }]\npools: { p: { adapter_load: 2s, endpoints: [{ url: http://a:1, models: m, adapters: [x, y], max_adapters: 4, max_context: 8192 }] } }";
+    let pool = tidegate_config::Config::parse(text, "gw.yaml", &|_| None).unwrap().0.pools.remove(0);
+    assert_eq!(pool.core().adapter_load, std::time::Duration::from_secs(2));
+    let hash = |name: &str| tidegate_core::hash::hash_bytes(name.as_bytes());
+    let expected = tidegate_core::placement::Serves {
+        models: Some(vec![hash("m")]),
+        adapters: vec![hash("x"), hash("y")],
+        max_adapters: Some(4),
+        adapters_in_use: None,
+        max_context: Some(8192),
+    };
+    assert_eq!(pool.core_endpoints()[0].serves, expected);
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod draw;
 mod outstanding;
 mod picker;
 pub mod registry;
+mod seats;
 mod speed;
 mod tie;
 

@@ -6,6 +6,7 @@
 use crate::event::Event;
 use crate::id::{EndpointId, RequestKey};
 use crate::outcome::Outcome;
+use crate::placement::Serves;
 use crate::pool::config::{EndpointConfig, PoolConfig};
 use crate::pool::{Decision, Shed};
 use crate::queue::WaiterId;
@@ -24,6 +25,8 @@ pub enum Entry<'a> {
     Reconfigured(&'a PoolConfig, bool),
     /// The pool took over what another process knew.
     Restored(&'a SavedPool),
+    /// An endpoint said what it serves.
+    Serves(EndpointId, &'a Serves),
     /// An endpoint was taken out for good.
     Removed(EndpointId),
     /// Something happened.

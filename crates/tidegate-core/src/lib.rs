@@ -21,6 +21,7 @@ pub mod journal;
 pub mod limit;
 pub mod load;
 pub mod outcome;
+pub mod placement;
 pub mod pool;
 pub mod prefix;
 pub mod queue;

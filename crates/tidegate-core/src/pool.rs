@@ -10,6 +10,7 @@ mod decision;
 mod gates;
 mod in_flight;
 mod members;
+mod models;
 mod reconfigure;
 mod saving;
 mod tenant_places;
@@ -29,6 +30,7 @@ use crate::health::Health;
 use crate::id::{EndpointId, RequestKey};
 use crate::journal::{Decided, Entry, Recorder};
 use crate::limit::gradient::Gradient;
+use crate::placement::{Adapters, Placement, Serves};
 use crate::prefix::PrefixIndex;
 use crate::queue::{FairQueue, WaiterId};
 use crate::ramp::Ramp;
@@ -47,6 +49,8 @@ use tenant_places::TenantPlaces;
 
 /// Effects kept when nobody drains them; later ones are lost.
 const MAX_EFFECTS: usize = 1024;
+/// Time after which a refused client may come again, where nothing better is known.
+const COME_AGAIN: Duration = Duration::from_secs(1);
 
 /// What a pool keeps of an endpoint beside what policies read.
 #[derive(Clone, Debug)]
@@ -57,6 +61,8 @@ struct Member {
     gradient: Option<Gradient>,
     draining: bool,
     removed: bool,
+    /// What it said itself that it serves.
+    told: Serves,
     /// Joined when the pool was in use already.
     cold: bool,
     /// Passed its checks at some time.
@@ -87,6 +93,10 @@ pub struct Pool {
     warm_up: Vec<WarmUpStep>,
     picker: Box<dyn Picker>,
     affinity: Option<Affinity>,
+    placement: Placement,
+    adapters: Adapters,
+    /// Seconds until each could begin with the current request.
+    starts: Vec<(EndpointId, f64)>,
     prefixes: Option<PrefixIndex>,
     /// What the current request's prompt matches, by endpoint.
     matched: Vec<(EndpointId, f64)>,
@@ -125,6 +135,8 @@ pub struct Pool {
     held_back: Vec<EndpointId>,
     /// Usable endpoints that are open for the class of the current request.
     barred: usize,
+    /// Usable endpoints that do not serve the current request's model, or where it does not fit.
+    unfit: usize,
     /// Connections made up for dispatches whose own is not known yet.
     connections: u64,
     /// Who is asked beside a suspect, and whose turn that is.
@@ -163,6 +175,9 @@ impl Pool {
             warm_up: cfg.warm_up_steps(),
             picker,
             affinity: cfg.affinity.map(Affinity::new),
+            placement: Placement::default(),
+            adapters: Adapters::default(),
+            starts: Vec::new(),
             prefixes: cfg.prefix.map(|p| PrefixIndex::new(p, cfg.replicas)),
             matched: Vec::new(),
             budget: RetryBudget::new(cfg.retry.budget),
@@ -192,6 +207,7 @@ impl Pool {
             scratch: Vec::new(),
             held_back: Vec::new(),
             barred: 0,
+            unfit: 0,
             connections: 0,
             control: None,
             control_turn: 0,
@@ -228,7 +244,7 @@ impl Pool {
     fn decide(&mut self, now: Instant, req: &Request<'_>, explain: Option<&mut Explain>) -> Decision {
         self.let_pass(now);
         if self.fails_closed() {
-            return self.refuse(now);
+            return self.refuse(now, req);
         }
         let retry = !req.attempted.is_empty();
         if retry {
@@ -249,6 +265,17 @@ impl Pool {
 
     /// Finds a place for a request that may have one.
     fn place(&mut self, now: Instant, req: &Request<'_>, explain: Option<&mut Explain>) -> Decision {
+        if !self.loads_adapter(req) {
+            return self.place_by_prefix(now, req, explain);
+        }
+        let mut starts = core::mem::take(&mut self.starts);
+        self.fill_starts(now, req, &mut starts);
+        let decision = self.place_by_prefix(now, &Request { starts: &starts, ..*req }, explain);
+        self.starts = starts;
+        decision
+    }
+
+    fn place_by_prefix(&mut self, now: Instant, req: &Request<'_>, explain: Option<&mut Explain>) -> Decision {
         let Some(prefixes) = self.prefixes.as_ref().filter(|_| !req.prefix.is_empty()) else {
             return self.place_known(now, req, explain);
         };
@@ -279,9 +306,9 @@ impl Pool {
         if let Some(Bound::To(id)) = bound {
             return self.send(now, req, Pick::of(id, "affinity"), "affinity", (class, false));
         }
-        let Some((pick, rule)) = self.pick(now, req, explain) else { return self.refuse(now) };
-        if let Some(late) = self.is_late(now, pick.endpoint, req) {
-            return Decision::Shed { why: Shed::GoalUnreachable, retry_after: Some(late) };
+        let Some((pick, rule)) = self.pick(now, req, explain) else { return self.refuse(now, req) };
+        if let Some((why, wait)) = self.misses_goal(now, pick.endpoint, req) {
+            return Decision::Shed { why, retry_after: Some(wait) };
         }
         if let (Some(affinity), Some(Bound::Free), Some(key)) = (&mut self.affinity, bound, req.affinity_key) {
             affinity.bind(key, pick.endpoint);
@@ -313,13 +340,21 @@ impl Pool {
         Some((pick, rule))
     }
 
-    /// By how much the first token would be late at `id`, where the request has a goal, the pool refuses what cannot meet it, and something
-    /// is there already: an idle endpoint is always tried, as a prediction that is wrong would never be corrected else.
-    fn is_late(&self, now: Instant, id: EndpointId, req: &Request<'_>) -> Option<Duration> {
-        let goal = req.ttft_goal.filter(|_| self.cfg.refuse_late && self.endpoints.hot[id.index()].in_flight > 0)?;
-        let expected_s = self.picker.first_byte_s(now, id, req, &self.endpoints)?;
-        let late_s = expected_s - goal.as_secs_f64();
-        (late_s > 0.0).then(|| duration_from_secs(late_s.min(300.0)))
+    /// Which goal a request would miss at `id`, and when trying again makes sense: where the pool refuses what cannot meet its goals, and
+    /// something is there already. An idle endpoint is always tried, as a prediction that is wrong would never be corrected else.
+    fn misses_goal(&self, now: Instant, id: EndpointId, req: &Request<'_>) -> Option<(Shed, Duration)> {
+        if !self.cfg.refuse_late || self.endpoints.hot[id.index()].in_flight == 0 {
+            return None;
+        }
+        let over_s = |goal: Duration, expected_s: Option<f64>| expected_s.map(|e| e - goal.as_secs_f64());
+        let first =
+            req.ttft_goal.and_then(|goal| over_s(goal, self.picker.first_byte_s(now, id, req, &self.endpoints)));
+        if let Some(late_s) = first.filter(|s| *s > 0.0) {
+            return Some((Shed::GoalUnreachable, duration_from_secs(late_s.min(300.0))));
+        }
+        let pace = req.tpot_goal.and_then(|goal| over_s(goal, self.picker.token_s(now, id, &self.endpoints)));
+        // When a stream will end that slows the others down, nobody knows.
+        pace.filter(|s| *s > 0.0).map(|_| (Shed::PaceUnreachable, COME_AGAIN))
     }
 
     fn look_up(&mut self, now: Instant, req: &Request<'_>) -> Option<Bound> {
@@ -350,6 +385,8 @@ impl Pool {
             first_byte_at: None,
             work: req.work_at(id),
             matched: req.matched_at(id) / self.prefixes.as_ref().map_or(1.0, |p| p.trust(id)),
+            model: req.model,
+            start_s: req.start_s(id),
             predicted: self.picker.predict(now, id, req, &self.endpoints),
             trial,
             tenant: req.tenant,
@@ -362,6 +399,7 @@ impl Pool {
         if let Some(ramp) = &mut member.ramp {
             ramp.on_dispatch();
         }
+        self.tell_adapter(req.model, id, true);
         if self.counts_tenants() {
             self.tenants.on_dispatch(req.tenant, req.weight(), id);
         }

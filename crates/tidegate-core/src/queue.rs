@@ -6,5 +6,5 @@ mod tenant_queue;
 mod waiter;
 
 pub use config::{ClassConfig, QueueConfig};
-pub use fair_queue::{FairQueue, QueueFull};
+pub use fair_queue::{FairQueue, May, QueueFull};
 pub use waiter::{Waiter, WaiterId, Waiting};

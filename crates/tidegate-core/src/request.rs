@@ -10,6 +10,10 @@ pub struct Request<'a> {
     pub hash_key: Option<u64>,
     /// Hash of the session key, where the pool has session affinity.
     pub affinity_key: Option<u64>,
+    /// Hash of the model's name (an adapter's, where it asks for one); 0 if it names none.
+    pub model: u64,
+    /// Most tokens of answer it lets the endpoint make; 0 if it does not say.
+    pub max_output: u32,
     /// Prompt tokens, estimated; `None` for an opaque request, which counts as one unit of work.
     pub prompt_tokens: Option<u32>,
     /// Chained hashes of the prompt's complete blocks, the first block's first: equal values mean equal prompts up to there. Empty where
@@ -19,8 +23,12 @@ pub struct Request<'a> {
     pub block_tokens: u32,
     /// Prompt tokens that endpoints are expected to have computed already, by endpoint, greatest id last; the pool fills it in.
     pub matched: &'a [(EndpointId, f64)],
+    /// Seconds until an endpoint could begin, as it has to load something first, by endpoint, greatest id last; the pool fills it in.
+    pub starts: &'a [(EndpointId, f64)],
     /// Longest time to the first token that is of use to who asks, counted from the decision; `None`: any.
     pub ttft_goal: Option<Duration>,
+    /// Longest mean time between two tokens that is of use; `None`: any.
+    pub tpot_goal: Option<Duration>,
     /// Hash of the tenant who asks; 0 where nobody is told apart.
     pub tenant: u64,
     /// Route class, by which breakers judge apart where that is asked for.
@@ -51,6 +59,11 @@ impl Request<'_> {
     /// Prompt tokens that `id` is expected to have computed already.
     pub fn matched_at(&self, id: EndpointId) -> f64 {
         self.matched.binary_search_by_key(&id, |m| m.0).map_or(0.0, |i| self.matched[i].1)
+    }
+
+    /// Seconds until `id` could begin, beside its queue.
+    pub fn start_s(&self, id: EndpointId) -> f64 {
+        self.starts.binary_search_by_key(&id, |s| s.0).map_or(0.0, |i| self.starts[i].1)
     }
 
     /// The tenant's weight against others, `> 0`.

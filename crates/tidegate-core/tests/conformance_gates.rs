@@ -333,3 +333,28 @@ fn a_throttled_trial_is_left_alone_as_long_as_it_asked() {
     rig.run(100.0, 8.0);
     assert!(rig.sent[0] <= 1, "{} trials while it asked for ten seconds", rig.sent[0]);
 }
+
+/// A pool of two that grows to eight: six engines load their models and fail their checks, and get nothing until they pass one.
+#[test]
+fn a_pool_that_grows_by_more_than_it_has_does_not_panic() {
+    for case in cases() {
+        let cfg = PoolConfig { panic: Panic::Refuse, ..case.cfg.clone() };
+        let mut rig = Rig::checked(cfg, true, 1);
+        for _ in 0..2 {
+            let id = rig.add(Service::Delay(0.05));
+            rig.check(id, true);
+        }
+        rig.run(50.0, 1.0);
+        for _ in 0..6 {
+            let id = rig.add(Service::Delay(0.05));
+            (0..5).for_each(|_| rig.check(id, false));
+        }
+        let before = rig.picks.len();
+        rig.run(50.0, 2.0);
+        assert!(!rig.pool.is_panicking() && rig.shed == 0, "{}", case.label);
+        assert!(rig.picks.len() > before && rig.picks.iter().all(|k| *k < 2), "{}", case.label);
+        // Those that served and fail are another thing.
+        (0..2).for_each(|k| (0..5).for_each(|_| rig.check(EndpointId(k), false)));
+        assert!(rig.pool.is_panicking(), "{}", case.label);
+    }
+}

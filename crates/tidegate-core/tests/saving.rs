@@ -135,12 +135,12 @@ fn what_the_old_process_uses_afterwards_is_charged_to_the_new() {
 #[test]
 fn learned_lengths_are_known() {
     let mut old = OutputEstimate::new(100);
-    (0..50).for_each(|_| old.on_output("t", "m", 40.0));
+    (0..50).for_each(|_| old.on_output("t", "m", 10.0, 40.0));
     let mut new = OutputEstimate::new(100);
     new.restore(&old.save());
-    assert_eq!(new.tokens_for("t", "m", None), old.tokens_for("t", "m", None));
+    assert_eq!(new.tokens_for("t", "m", 10.0, None), old.tokens_for("t", "m", 10.0, None));
     new.restore(&[("t\0n".into(), f64::NAN, 3)]);
-    assert_eq!(new.tokens_for("t", "n", None), 256.0, "what is no length is not taken");
+    assert_eq!(new.tokens_for("t", "n", 10.0, None), 256.0, "what is no length is not taken");
 }
 
 fn config(policy: &str) -> PoolConfig {

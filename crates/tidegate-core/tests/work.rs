@@ -265,3 +265,33 @@ fn what_cannot_meet_its_goal_is_refused_and_an_idle_endpoint_is_always_tried() {
         assert!(matches!(w.pool.admit(w.now, &tokens(1), None), Decision::Send { .. }), "no goal, no refusal");
     }
 }
+
+#[test]
+fn a_goal_for_the_pace_leaves_slow_endpoints_out_and_is_refused_where_all_are_slow() {
+    let mut w = World::new("adaptive", 2, |cfg| cfg.refuse_late = true);
+    let streams = |w: &mut World, tokens_of: [u64; 2]| {
+        for _ in 0..20 {
+            while w.pool.endpoints().get(A).in_flight == 0 || w.pool.endpoints().get(B).in_flight == 0 {
+                w.send(&tokens(10));
+            }
+            let keys: Vec<_> = w.out.iter().map(|(_, t)| t.key()).collect();
+            w.pass(0.01);
+            keys.into_iter().for_each(|key| w.pool.on_event(w.now, Event::FirstByte(key)));
+            w.pass(0.5);
+            for (id, made) in [A, B].into_iter().zip(tokens_of) {
+                let n = u64::from(w.pool.endpoints().stats[id.index()].streams);
+                w.pool.on_event(w.now, Event::Progress { endpoint: id, tokens: made * n });
+            }
+        }
+    };
+    // Twenty milliseconds between tokens at one, a tenth of a second at the other.
+    streams(&mut w, [25, 5]);
+    let fast = Request { tpot_goal: Some(Duration::from_millis(50)), ..tokens(10) };
+    for _ in 0..10 {
+        assert_eq!(w.send(&fast), A);
+    }
+    w.end_all(Verdict::Cancelled, None);
+    streams(&mut w, [5, 5]);
+    let Decision::Shed { why, retry_after } = w.pool.admit(w.now, &fast, None) else { unreachable!("both are slow") };
+    assert_eq!((why, retry_after), (Shed::PaceUnreachable, Some(Duration::from_secs(1))));
+}

@@ -50,6 +50,11 @@ async fn a_request_s_goal_comes_before_its_tenant_s_and_that_before_the_pool_s()
         let record = t.records().pop().expect("a record");
         assert_eq!((record.ttft_goal_s, record.tpot_goal_s), (goal, 0.1), "{headers}");
     }
+    let before = t.records.len();
+    ask(&t, "authorization: Bearer key-a\r\nx-tidegate-tpot-ms: 40\r\n").await;
+    eventually("it is recorded", || t.records.len() > before).await;
+    let record = t.records().pop().expect("a record");
+    assert_eq!((record.ttft_goal_s, record.tpot_goal_s), (3.0, 0.04), "each goal for itself");
 }
 
 #[tokio::test]
@@ -60,6 +65,10 @@ async fn a_goal_that_is_none_is_refused_and_without_slo_the_header_passes() {
         let reply = ask(&t, &format!("x-tidegate-ttft-ms: {bad}\r\n")).await;
         assert_eq!(reply.status, 400, "{bad}");
         assert!(reply.text().contains("\"code\":\"invalid_goal\""), "{}", reply.text());
+    }
+    for bad in ["0", "60001"] {
+        let reply = ask(&t, &format!("x-tidegate-tpot-ms: {bad}\r\n")).await;
+        assert!(reply.status == 400 && reply.text().contains("x-tidegate-tpot-ms is"), "{}", reply.text());
     }
     let t = Running::with(&[e.url()], "policy: adaptive", "");
     assert_eq!(ask(&t, "x-tidegate-ttft-ms: soon\r\n").await.text(), "seen");

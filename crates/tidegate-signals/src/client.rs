@@ -121,6 +121,15 @@ impl<D: Dial> Client<D> {
         Ok(whole.to_bytes())
     }
 
+    /// The page at `path`, at most `limit_bytes` long.
+    ///
+    /// # Errors
+    /// If there is none, or what answers is no success or encoded.
+    pub(crate) async fn get(&mut self, path: &str, limit_bytes: usize) -> Result<Bytes, Miss> {
+        let response = self.head(path).await?;
+        self.page(response, limit_bytes).await
+    }
+
     /// Closes the connection, if one is open.
     pub(crate) fn close(&mut self) {
         self.kept = None;

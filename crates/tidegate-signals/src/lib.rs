@@ -17,6 +17,7 @@ mod engines;
 mod merge;
 mod metric;
 mod miss;
+mod models;
 mod node;
 mod pace;
 mod poll;
@@ -28,4 +29,4 @@ mod work;
 mod zmtp;
 
 pub use metric::{Follow, Reading, Seen, TellSeen, Unread, follow};
-pub use watch::{Clock, Tell, TellFacts, Told, Watch};
+pub use watch::{Clock, Tell, TellFacts, TellServes, Told, Watch};

@@ -12,6 +12,7 @@ pub(crate) enum Miss {
     TooLarge(usize),
     NotJson(serde_json::Error),
     NoNumber,
+    NoModel,
     /// A body in this coding, which nobody asked for.
     Encoded(String),
     /// A number that cannot be, by its name.
@@ -32,6 +33,7 @@ impl fmt::Display for Miss {
             Self::NotJson(error) => write!(f, "the answer is not the JSON object expected: {error}"),
             Self::Refused(why) => write!(f, "the server says: {why}"),
             Self::NoSeries(hint) => write!(f, "the page has no series that is known: {hint}"),
+            Self::NoModel => f.write_str("the list of models is empty"),
             Self::Encoded(coding) => {
                 write!(f, "the answer is encoded as {coding}, though only `identity` was asked for")
             }

@@ -20,7 +20,7 @@ use tidegate_telemetry::SignalFacts;
 use tokio::time::timeout;
 
 /// Share of the interval by which each wait is shortened or lengthened.
-const JITTER: f64 = 0.1;
+pub(crate) const JITTER: f64 = 0.1;
 /// Longest wait while polls fail, in intervals.
 const MAX_BACKOFF: u32 = 8;
 /// A page is asked for at most every so many times of what its last answer took.
@@ -86,7 +86,7 @@ impl<D: Dial, P: LoadPage> Poller<D, P> {
             pace.on_ask();
             // The page shows the engine at some moment between question and answer; the question is the cautious end.
             let sampled_at = (self.clock)();
-            let read = match timeout(self.polled.timeout, self.ask()).await {
+            let read = match timeout(self.polled.timeout, self.client.get(&self.path, P::LIMIT_BYTES)).await {
                 Ok(answer) => answer.and_then(|body| self.page.read(sampled_at, &body)),
                 Err(_) => Err(Miss::Timeout),
             };
@@ -116,15 +116,10 @@ impl<D: Dial, P: LoadPage> Poller<D, P> {
         }
     }
 
-    async fn ask(&mut self) -> Result<bytes::Bytes, Miss> {
-        let response = self.client.head(&self.path).await?;
-        self.client.page(response, P::LIMIT_BYTES).await
-    }
-
     /// Tells what was found, and logs it, where it differs from the last time.
     fn say(&self, trouble: Option<String>, last: &mut Option<SignalFacts>) {
         let PageFacts { engine, present, missing, gate } = self.page.facts();
-        let facts = SignalFacts { source: P::SOURCE, engine, present, missing, gate, trouble };
+        let facts = SignalFacts { source: P::SOURCE, engine, present, missing, gate, trouble, models: Vec::new() };
         if last.as_ref() == Some(&facts) {
             return;
         }
@@ -146,12 +141,12 @@ impl<D: Dial, P: LoadPage> Poller<D, P> {
 }
 
 /// Intervals to wait after `missed` misses in a row: 1, 1, 2, 4, 8, 8, ...
-fn backoff(missed: u32) -> u32 {
+pub(crate) fn backoff(missed: u32) -> u32 {
     2u32.saturating_pow(missed.saturating_sub(1)).min(MAX_BACKOFF)
 }
 
 /// The time between two questions of which the last took so long.
-fn rest(interval: Duration, took: Duration) -> Duration {
+pub(crate) fn rest(interval: Duration, took: Duration) -> Duration {
     interval.max(took * REST)
 }
 

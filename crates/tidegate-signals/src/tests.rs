@@ -6,7 +6,7 @@ mod engine;
 mod metrics;
 
 use crate::metric::{Seen, TellSeen, follow_through};
-use crate::watch::{Clock, Tell, TellFacts, Told as Ears, Watch};
+use crate::watch::{Clock, Tell, TellFacts, TellServes, Told as Ears, Watch};
 use engine::{Engine, Reply};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,6 +14,7 @@ use tidegate_config::{Config, Pool};
 use tidegate_core::event::Event;
 use tidegate_core::id::EndpointId;
 use tidegate_core::load::Degraded;
+use tidegate_core::placement::Serves;
 use tidegate_telemetry::SignalFacts;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -31,6 +32,7 @@ struct Told {
     started: Instant,
     receiver: mpsc::UnboundedReceiver<(u128, Event)>,
     facts: Arc<Mutex<Vec<SignalFacts>>>,
+    serves: Arc<Mutex<Vec<Serves>>>,
     _watch: Watch,
 }
 
@@ -55,8 +57,11 @@ impl Told {
         let facts: Arc<Mutex<Vec<SignalFacts>>> = Arc::default();
         let kept = Arc::clone(&facts);
         let tell_facts: TellFacts = Arc::new(move |_, facts| kept.lock().unwrap().push(facts));
-        start(&mut _watch, &pool_at(url, lines), &Ears { events: tell, facts: tell_facts, clock });
-        Self { started, receiver, facts, _watch }
+        let serves: Arc<Mutex<Vec<Serves>>> = Arc::default();
+        let heard = Arc::clone(&serves);
+        let tell_serves: TellServes = Arc::new(move |_, serves| heard.lock().unwrap().push(serves.clone()));
+        start(&mut _watch, &pool_at(url, lines), &Ears { events: tell, facts: tell_facts, serves: tell_serves, clock });
+        Self { started, receiver, facts, serves, _watch }
     }
 
     async fn next(&mut self) -> (u128, Event) {
@@ -294,7 +299,7 @@ async fn a_reload_stops_what_is_gone_and_asks_nothing_anew_of_what_stays() {
         let _ = sender.send(event);
     });
     let clock: Clock = Arc::new(|| tidegate_core::time::Instant::from_nanos(0));
-    let ears = Ears { events: tell, facts: Arc::new(|_, _| {}), clock };
+    let ears = Ears { events: tell, facts: Arc::new(|_, _| {}), serves: Arc::new(|_, _| {}), clock };
     let mut watch = Watch::default();
     let [first, second] = [pool(&["a", "b"], CHECKS), pool(&["b", "c"], CHECKS)];
     watch.start_through(&engine, &first, &[EndpointId(0), EndpointId(1)], &ears, 7);

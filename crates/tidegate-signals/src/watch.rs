@@ -6,14 +6,16 @@ use crate::check::Checker;
 use crate::client::Client;
 use crate::dial::{Dial, Tcp};
 use crate::merge::Merged;
+use crate::models::{ModelsPoller, Serving};
 use crate::node::NodePage;
 use crate::poll::{LoadPage, Poller};
 use crate::status::StatusPage;
 use crate::work::MetricsPage;
 use std::sync::Arc;
-use tidegate_config::{CacheEvents, Endpoint, EndpointTls, Health, Load, Polled, Pool, Protocol};
+use tidegate_config::{CacheEvents, Endpoint, EndpointTls, Health, Load, Models, Polled, Pool, Protocol};
 use tidegate_core::event::Event;
 use tidegate_core::id::EndpointId;
+use tidegate_core::placement::Serves;
 use tidegate_core::rng::Rng;
 use tidegate_core::time::Instant;
 use tidegate_telemetry::SignalFacts;
@@ -27,6 +29,9 @@ pub type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
 /// Where goes what was found on a page of the endpoint with this URL, when it differs from the last time; it must not block for long.
 pub type TellFacts = Arc<dyn Fn(&str, SignalFacts) + Send + Sync>;
 
+/// Where goes what an endpoint says that it serves, when it differs from the last time; it must not block for long.
+pub type TellServes = Arc<dyn Fn(EndpointId, &Serves) + Send + Sync>;
+
 /// What the tasks of a pool are given.
 #[derive(Clone)]
 pub struct Told {
@@ -34,6 +39,8 @@ pub struct Told {
     pub events: Tell,
     /// Where goes what pages expose.
     pub facts: TellFacts,
+    /// Where goes what endpoints serve.
+    pub serves: TellServes,
     /// The clock of the pool.
     pub clock: Clock,
 }
@@ -57,6 +64,7 @@ struct Watched {
     endpoint: Endpoint,
     health: Option<Health>,
     load: Option<Load>,
+    models: Option<Models>,
     events: Option<CacheEvents>,
     /// How it is spoken to.
     spoken: (Protocol, EndpointTls),
@@ -68,6 +76,7 @@ impl Watched {
         self.health == pool.health
             && self.spoken == (pool.protocol, pool.tls.clone())
             && self.load == pool.load
+            && self.models == pool.models
             && self.events.as_ref() == cache_events(pool)
             && pool.endpoints.iter().any(|e| {
                 e.url == self.endpoint.url
@@ -127,24 +136,33 @@ impl Watch {
                 let client = Client::new(Arc::clone(dial), endpoint.url.clone());
                 tasks.spawn(Checker { pool, id, client, health, tell, rng: rng(0) }.run());
             }
+            let serving = Arc::new(Serving::new(id, Arc::clone(&told.serves)));
+            let polls = Polls { pool: &name, dial, endpoint, told, serving: &serving };
             if let Some(load) = &pool.load {
-                let polls = Polls { pool: &name, dial, endpoint, told };
                 polls.start(load, id, rng, &mut tasks);
+            }
+            if let Some(Models(polled)) = &pool.models {
+                tasks.spawn(polls.models(polled, rng(6)).run());
             }
             let events = cache_events(pool);
             if let Some(events) = events {
-                let polls = Polls { pool: &name, dial, endpoint, told };
                 polls.listen(events, id, &rng, &mut tasks);
             }
-            let events = events.cloned();
-            let (health, load, spoken) = (pool.health.clone(), pool.load.clone(), (pool.protocol, pool.tls.clone()));
-            self.endpoints.push(Watched { endpoint: endpoint.clone(), health, load, events, spoken, tasks });
+            self.endpoints.push(Watched {
+                endpoint: endpoint.clone(),
+                health: pool.health.clone(),
+                load: pool.load.clone(),
+                models: pool.models.clone(),
+                events: events.cloned(),
+                spoken: (pool.protocol, pool.tls.clone()),
+                tasks,
+            });
         }
     }
 }
 
 /// Kinds of tasks an endpoint may have.
-const SOURCES: u64 = 6;
+const SOURCES: u64 = 7;
 
 /// Where the engines of `pool` tell of their caches, if anybody listens.
 fn cache_events(pool: &Pool) -> Option<&CacheEvents> {
@@ -157,6 +175,7 @@ struct Polls<'a, D> {
     dial: &'a Arc<D>,
     endpoint: &'a Endpoint,
     told: &'a Told,
+    serving: &'a Arc<Serving>,
 }
 
 impl<D: Dial> Polls<'_, D> {
@@ -174,7 +193,10 @@ impl<D: Dial> Polls<'_, D> {
             tasks.spawn(self.poller(polled, StatusPage::default(), &merged, rng(1)).run());
         }
         if let Some(metrics) = &load.metrics {
-            tasks.spawn(self.poller(&metrics.page, MetricsPage::new(metrics), &merged, rng(2)).run());
+            tasks.spawn(
+                self.poller(&metrics.page, MetricsPage::new(metrics, Some(Arc::clone(self.serving))), &merged, rng(2))
+                    .run(),
+            );
         }
         if let Some(accelerator) = &load.accelerator {
             let page = AcceleratorPage::new(accelerator, &self.endpoint.gpus);
@@ -206,6 +228,19 @@ impl<D: Dial> Polls<'_, D> {
                 rng: Rng::new(seeds.next_u64()),
             };
             tasks.spawn(listener.run());
+        }
+    }
+
+    fn models(&self, polled: &Polled, rng: Rng) -> ModelsPoller<D> {
+        ModelsPoller {
+            pool: Arc::clone(self.pool),
+            endpoint: self.endpoint.url.to_string().into(),
+            client: Client::new(Arc::clone(self.dial), self.endpoint.url.clone()),
+            polled: polled.clone(),
+            serving: Arc::clone(self.serving),
+            tell_facts: Arc::clone(&self.told.facts),
+            clock: Arc::clone(&self.told.clock),
+            rng,
         }
     }
 

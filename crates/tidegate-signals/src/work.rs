@@ -5,7 +5,9 @@
 use crate::engines::{EngineMetrics, Names};
 use crate::metric::{Reading, samples};
 use crate::miss::Miss;
+use crate::models::Serving;
 use crate::poll::{LoadPage, PageFacts};
+use std::sync::Arc;
 use std::time::Duration;
 use tidegate_config::{Engine, MetricsSource};
 use tidegate_core::load::{LoadReport, WorkReport};
@@ -15,17 +17,17 @@ use tidegate_core::time::Instant;
 const WINDOW: Duration = Duration::from_secs(30);
 
 /// The metrics page of one endpoint.
-#[derive(Debug)]
 pub(crate) struct MetricsPage {
     engine: Option<Engine>,
     load: Option<Reading>,
+    serving: Option<Arc<Serving>>,
     facts: PageFacts,
 }
 
 impl MetricsPage {
-    pub(crate) fn new(source: &MetricsSource) -> Self {
+    pub(crate) fn new(source: &MetricsSource, serving: Option<Arc<Serving>>) -> Self {
         let load = source.load.clone().map(|expression| Reading::new(expression, WINDOW));
-        Self { engine: source.engine, load, facts: PageFacts::default() }
+        Self { engine: source.engine, load, serving, facts: PageFacts::default() }
     }
 }
 
@@ -41,6 +43,9 @@ impl LoadPage for MetricsPage {
             None => EngineMetrics::detect(&page),
         };
         self.facts = PageFacts { engine: names.map(|n| n.engine.as_str()), ..PageFacts::default() };
+        if let Some(serving) = &self.serving {
+            serving.on_metrics(&page);
+        }
         let work = names.map(|names| work(names, &page)).unwrap_or_default();
         let named = [
             ("running", work.running),
@@ -97,7 +102,7 @@ mod tests {
     use super::*;
 
     fn page(engine: Option<Engine>) -> MetricsPage {
-        MetricsPage { engine, load: None, facts: PageFacts::default() }
+        MetricsPage { engine, load: None, serving: None, facts: PageFacts::default() }
     }
 
     fn read(text: &str) -> WorkReport {

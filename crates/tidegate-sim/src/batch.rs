@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 
 use crate::scenario::{Cell, Row};
-use crate::tally::{PartyTally, Tally};
+use crate::tally::{FleetUse, PartyTally, Tally};
 use crate::workload::Latency;
 
 /// What is kept of one run.
@@ -16,6 +16,10 @@ use crate::workload::Latency;
 pub struct Measured {
     /// Requests that ended.
     pub requests: u64,
+    /// Of these, with a whole answer.
+    pub succeeded: u64,
+    /// When the last one ended, seconds after the start.
+    pub ended_s: f64,
     /// Mean time of whole answers, seconds; `None` without any.
     pub latency_s: Option<f64>,
     /// Mean time to first token, seconds; `None` without streams.
@@ -32,6 +36,12 @@ pub struct Measured {
     pub rounds: Vec<f64>,
     /// Dispatches beyond the first.
     pub retries: u64,
+    /// Requests that no engine saw, as the pool or a limit refused them.
+    pub shed: u64,
+    /// What the fleet was.
+    pub fleet: FleetUse,
+    /// Share of the queries whose answers were cached, 0..1; `None` where none was looked up.
+    pub query_hits: Option<f64>,
 }
 
 /// All runs of one policy in one cell.
@@ -114,6 +124,8 @@ impl Measured {
     pub fn of(tally: &Tally) -> Self {
         Self {
             requests: tally.requests,
+            succeeded: tally.succeeded,
+            ended_s: tally.ended.as_secs_f64(),
             latency_s: tally.total.mean_s(),
             ttft_s: tally.ttft.mean_s(),
             success: tally.success(),
@@ -122,6 +134,9 @@ impl Measured {
             shares: tally.shares(),
             rounds: tally.rounds.clone(),
             retries: tally.retries,
+            shed: tally.shed,
+            fleet: tally.fleet,
+            query_hits: (tally.queries > 0).then(|| tally.query_hits as f64 / tally.queries as f64),
         }
     }
 }

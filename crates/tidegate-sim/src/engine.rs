@@ -7,13 +7,16 @@
 
 use tidegate_core::time::{Duration, Instant};
 
+mod account;
 pub mod article;
 pub mod background;
 pub mod cpu;
 pub mod embedding;
 pub mod fixed;
+mod line;
 pub mod llm;
 pub mod pace;
+mod query_cache;
 mod slots;
 pub mod spec;
 mod timeline;
@@ -33,6 +36,8 @@ pub struct EngineRequest {
     pub prompt_tokens: u32,
     /// Of these, tokens found in the prefix cache, `0..prompt_tokens`: they need no compute but do occupy KV memory.
     pub cached_tokens: u32,
+    /// The hash of what is searched for, by which an index knows it again; `None` where nothing is said of it.
+    pub query: Option<u64>,
     /// Tokens that the answer will have, at least 1 (0 counts as 1). An oracle for the engine only; a policy never sees it.
     pub output_tokens: u32,
     /// Whether each token is emitted on its own; otherwise only the end is.
@@ -113,6 +118,10 @@ pub struct Status {
     pub generation_tokens: u64,
     /// Requests put back into the waiting queue for want of KV memory, since start.
     pub preemptions: u64,
+    /// Queries looked up in a cache of answers since start, and those of them that were found.
+    pub queries: u64,
+    /// See `queries`.
+    pub query_hits: u64,
 }
 
 /// An inference engine as a state machine. The driver calls `advance(now)` before `arrive(now)` and `cancel(now)`, and never with

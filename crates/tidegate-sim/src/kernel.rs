@@ -5,9 +5,12 @@
 //! choice), so policies are compared on the same weather. An idle hour costs nothing; a request costs a few heap entries.
 
 mod admission;
+mod autoscaler;
 mod crowd;
+pub mod elastic;
 mod endpoint;
 mod errands;
+mod fleet;
 pub mod governance;
 mod life;
 mod queue;
@@ -17,7 +20,7 @@ mod source;
 mod timeline;
 mod turns;
 
-pub use timeline::Timeline;
+pub use timeline::{Point, Sample, Timeline};
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -27,7 +30,7 @@ use tidegate_core::id::EndpointId;
 use tidegate_core::limit::Reservation;
 use tidegate_core::load::LoadReport;
 use tidegate_core::outcome::{Failure, Verdict};
-use tidegate_core::pool::config::{EndpointConfig, PoolConfig};
+use tidegate_core::pool::config::PoolConfig;
 use tidegate_core::pool::{Pool, Ticket};
 use tidegate_core::queue::{Waiter, WaiterId};
 use tidegate_core::rng::Rng;
@@ -38,6 +41,7 @@ use crate::tally::Tally;
 use admission::{Governor, Tenant};
 use endpoint::Endpoint;
 use errands::Probe;
+use fleet::Fleet;
 use governance::Governance;
 use queue::{Due, Queue};
 use setup::{Setup, Source};
@@ -48,12 +52,17 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 /// Stream of the seed from which policies choose, and the one that spreads requests over gateways.
 const CHOICE_STREAM: u64 = 3;
 const ROUTE_STREAM: u64 = 4;
+/// Stream from which it is drawn what requests search for.
+const QUERY_STREAM: u64 = 8;
 /// A run ends this long after its last arrival, whatever is still out; that counts as failed.
 const PATIENCE: Duration = Duration::from_secs(6 * 3600);
 
 /// A gateway: one replica of Tidegate.
 struct Gateway {
     pool: Pool,
+    /// The site of each endpoint of the pool, and the endpoint of each site that is in it.
+    sites: Vec<u32>,
+    ids: Vec<Option<EndpointId>>,
     /// Status pages that were read and are on their way, oldest first.
     reports: VecDeque<Vec<Option<LoadReport>>>,
     /// Slots of the requests that wait.
@@ -74,14 +83,17 @@ struct Active {
     ticket: Option<Ticket>,
     /// Its place in the pool's queue, while it waits.
     waiter: Option<Waiter>,
-    /// Its endpoint, and its id there once it has arrived there.
+    /// Its endpoint, what its pool calls that, and its id there once it has arrived there.
     site: u32,
+    endpoint: EndpointId,
     id: Option<RequestId>,
     first_at: Option<Instant>,
     tokens: u32,
     /// The place of its tenant, and what it holds of the limits.
     tenant: u32,
     held: Option<Reservation>,
+    /// Tokens that its answer is expected to have, as limits and the pool's queue see it.
+    expected: f64,
     /// Dispatches so far.
     tries: u32,
     /// Breaks off after so many tokens.
@@ -109,6 +121,7 @@ pub struct Kernel<'s> {
     queue: Queue,
     gateways: Vec<Gateway>,
     endpoints: Vec<Endpoint>,
+    fleet: Fleet,
     active: Vec<Active>,
     free: Vec<u32>,
     live: usize,
@@ -120,6 +133,7 @@ pub struct Kernel<'s> {
     last_arrival: Instant,
     rounds: Option<Rounds>,
     route: Rng,
+    queries: Rng,
     out: Vec<Emission>,
     effects: Vec<Effect>,
     /// Probes under way, and places of those that are over.
@@ -143,7 +157,7 @@ impl<'s> Kernel<'s> {
         rule: impl Fn(&PoolConfig) -> Box<dyn Picker>,
     ) -> Self {
         let replicas = setup.replicas.max(1);
-        let detail = if setup.stream { Detail::EveryToken } else { Detail::FirstAndDone };
+        let detail = detail(setup);
         let endpoint = |(i, site)| {
             let own = seed.wrapping_mul(0x1_0000).wrapping_add(i as u64);
             Endpoint::new(site, own, detail, replicas as usize)
@@ -151,12 +165,12 @@ impl<'s> Kernel<'s> {
         let gateway = |r: u32| {
             let choice = Rng::stream(seed, CHOICE_STREAM + (u64::from(r) << 8)).next_u64();
             let mut made = Pool::with_picker(pool.clone(), setup.check_every.is_some(), choice, rule(pool));
-            for site in &setup.sites {
-                let (weight, max_in_flight) = (site.weight, site.max_in_flight);
-                let cfg = EndpointConfig { weight, max_in_flight, ..EndpointConfig::new(&site.name) };
-                made.add(Instant::ORIGIN, cfg);
+            let (mut sites, mut ids) = (Vec::new(), vec![None; setup.sites.len()]);
+            for place in (0..setup.sites.len() as u32).filter(|p| setup.elastic.begins_with(*p)) {
+                ids[place as usize] = Some(made.add(Instant::ORIGIN, setup.sites[place as usize].settings()));
+                sites.push(place);
             }
-            Gateway { pool: made, reports: VecDeque::new(), waiting: BTreeMap::new(), deadline: None }
+            Gateway { pool: made, sites, ids, reports: VecDeque::new(), waiting: BTreeMap::new(), deadline: None }
         };
         Self {
             setup,
@@ -164,6 +178,7 @@ impl<'s> Kernel<'s> {
             queue: Queue::default(),
             gateways: (0..replicas).map(gateway).collect(),
             endpoints: setup.sites.iter().enumerate().map(endpoint).collect(),
+            fleet: Fleet::new(setup, seed),
             active: Vec::new(),
             free: Vec::new(),
             live: 0,
@@ -174,6 +189,7 @@ impl<'s> Kernel<'s> {
             last_arrival: Instant::ORIGIN,
             rounds: None,
             route: Rng::stream(seed, ROUTE_STREAM),
+            queries: Rng::stream(seed, QUERY_STREAM),
             out: Vec::new(),
             effects: Vec::new(),
             probes: Vec::new(),
@@ -194,6 +210,8 @@ impl<'s> Kernel<'s> {
     pub fn run(mut self) -> Tally {
         self.play();
         self.tally.requests += self.live as u64;
+        self.close_fleet(self.tally.ended);
+        (0..self.endpoints.len()).for_each(|site| self.count_queries(site));
         self.tally
     }
 
@@ -229,6 +247,7 @@ impl<'s> Kernel<'s> {
                 self.on_check(g);
             }
         }
+        self.plan_fleet();
         for (i, outage) in self.setup.outages.iter().enumerate() {
             self.queue.push(Instant::ORIGIN + outage.at, Due::Fault(i as u32));
         }
@@ -261,6 +280,10 @@ impl<'s> Kernel<'s> {
             Due::Probed(place) => self.on_probed(place),
             Due::Enter(slot) => self.dispatch(slot),
             Due::Shares(g) => self.on_shares(g),
+            Due::Change(i) => self.on_change(i),
+            Due::Scale(i) => self.on_scale(i),
+            Due::Ready(site) => self.on_ready(site),
+            Due::Grace(site) => self.on_grace(site),
         }
     }
 
@@ -307,6 +330,11 @@ impl<'s> Kernel<'s> {
         }
         self.after_pool(gateway);
     }
+}
+
+/// How much engines tell: every token only where answers are streams.
+fn detail(setup: &Setup) -> Detail {
+    if setup.stream { Detail::EveryToken } else { Detail::FirstAndDone }
 }
 
 /// Whether the proxy would try another endpoint after this.

@@ -31,6 +31,8 @@ pub struct Report {
     pub tenants: Vec<TenantLine>,
     /// Whether the load is of streams.
     pub stream: bool,
+    /// What has to be said before any of it, such as that requests are made up.
+    pub notes: Vec<String>,
 }
 
 /// What a tenant, or several alike together, got in one row, over all seeds.
@@ -85,6 +87,29 @@ pub struct Line {
     pub shares: Vec<f64>,
     /// Dispatches beyond the first, over all seeds.
     pub retries: u64,
+    /// Share of the queries whose answers were cached, 0..1; `None` where none was looked up.
+    pub query_hits: Option<f64>,
+    /// What the fleet cost; `None` where nobody joins or leaves.
+    pub fleet: Option<FleetLine>,
+}
+
+/// What a fleet that changes cost, and what its changes cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FleetLine {
+    /// Time of all engines together from start to stop, the mean over the seeds; seconds.
+    pub endpoint_s: Mean,
+    /// Engines on average over the run.
+    pub mean: f64,
+    /// Most engines at a time in any seed.
+    pub most: u32,
+    /// Engines started, the mean over the seeds.
+    pub starts: f64,
+    /// Requests without a whole answer, over all seeds.
+    pub failed: u64,
+    /// Of these, refused before an engine saw them.
+    pub shed: u64,
+    /// Of all that failed, those that ended while an engine started or left.
+    pub in_change: u64,
 }
 
 /// `a` minus `b` over the seeds.
@@ -136,11 +161,19 @@ impl Mean {
     }
 }
 
+impl Report {
+    /// Whether queries were looked up in caches of answers.
+    pub fn looks_up(&self) -> bool {
+        self.lines.iter().any(|l| l.query_hits.is_some())
+    }
+}
+
 /// The report of one cell from its runs, one [`Runs`] per row.
 pub fn report(cell: &Cell, rows: &[Row], runs: &[Runs]) -> Report {
     let endpoints = cell.setup.sites.iter().map(|s| s.name.clone()).collect();
     let stream = cell.setup.stream;
-    let lines = rows.iter().zip(runs).map(|(row, r)| line(&row.label, r, stream)).collect();
+    let fleet = |r| cell.setup.elastic.is_elastic().then(|| fleet_line(r));
+    let lines = rows.iter().zip(runs).map(|(row, r)| Line { fleet: fleet(r), ..line(&row.label, r, stream) }).collect();
     let ideal_s = ideal_round_s(&cell.setup);
     let rounds = rows.iter().zip(runs).flat_map(|(row, r)| round_lines(&row.label, r, ideal_s)).collect();
     Report {
@@ -154,6 +187,7 @@ pub fn report(cell: &Cell, rows: &[Row], runs: &[Runs]) -> Report {
         rounds,
         tenants: rows.iter().zip(runs).flat_map(|(row, r)| tenant_lines(&row.label, r)).collect(),
         stream,
+        notes: cell.notes.clone(),
     }
 }
 
@@ -177,6 +211,23 @@ fn line(label: &str, runs: &Runs, stream: bool) -> Line {
         imbalance: mean_of(|m| Some(m.imbalance)).mean.unwrap_or(0.0),
         shares: (0..endpoints).map(|i| share(i).mean.unwrap_or(0.0)).collect(),
         retries: seeds.iter().map(|m| m.retries).sum(),
+        query_hits: mean_of(|m| m.query_hits).mean,
+        fleet: None,
+    }
+}
+
+fn fleet_line(runs: &Runs) -> FleetLine {
+    let seeds = &runs.seeds;
+    let mean = |of: fn(&Measured) -> f64| Mean::of(&seeds.iter().map(of).collect::<Vec<_>>());
+    let sum = |of: fn(&Measured) -> u64| seeds.iter().map(of).sum();
+    FleetLine {
+        endpoint_s: mean(|m| m.fleet.endpoint_s),
+        mean: mean(|m| m.fleet.endpoint_s / m.ended_s.max(1e-9)).mean.unwrap_or(0.0),
+        most: seeds.iter().map(|m| m.fleet.most).max().unwrap_or(0),
+        starts: mean(|m| m.fleet.starts as f64).mean.unwrap_or(0.0),
+        failed: sum(|m| m.requests - m.succeeded),
+        shed: sum(|m| m.shed),
+        in_change: sum(|m| m.fleet.lost_in_change),
     }
 }
 

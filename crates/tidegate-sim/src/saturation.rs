@@ -49,6 +49,7 @@ fn fill<'s>(engine: &mut Engine, now: Instant, next: &mut impl Iterator<Item = &
         let request = EngineRequest {
             prompt_tokens: shot.prompt_tokens,
             cached_tokens: 0,
+            query: None,
             output_tokens: shot.output_tokens.max(1),
             stream: true,
         };
@@ -68,8 +69,9 @@ mod tests {
     #[test]
     fn two_engines_with_two_slots_of_half_a_second_serve_eight_a_second() {
         let spec = EngineSpec::Fixed(FixedParams { delay_s: 0.5, slots: Some(2), ..FixedParams::default() });
-        let site = |n: &str| Site { name: n.into(), spec, weight: 1.0, max_in_flight: None };
-        let shot = Shot { at: Duration::ZERO, prompt_tokens: 1, output_tokens: 1, prompt: (0, 0) };
+        let site = |n: &str| Site::new(n, spec);
+        let shot =
+            Shot { at: Duration::ZERO, prompt_tokens: 1, output_tokens: 1, client: 0, key: None, prompt: (0, 0) };
         let rps = saturation(&[site("a"), site("b")], &vec![shot; 4000]);
         assert!((rps - 8.0).abs() < 0.05, "{rps}");
     }

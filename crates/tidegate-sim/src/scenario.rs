@@ -3,11 +3,14 @@
 //! Read by the same machinery as a config file: one definition per key gives parser, messages and `docs/simulation-keys.md`. A scenario
 //! is data until [`Scenario::cells`] resolves it: traces are read by a function the caller passes, so this crate opens no file.
 
+pub mod elastic;
 pub mod fleet;
 pub mod governance;
+pub(crate) mod key;
 mod names;
 pub mod outage;
 pub mod pool;
+mod recorded;
 mod resolve;
 mod services;
 mod sized;
@@ -20,14 +23,15 @@ use tidegate_config::{Absent, Key, Kind, Problem, Reader, Section, Table, docs_o
 
 use crate::kernel::setup::{Goal, Probes};
 use crate::study::Study;
+use elastic::PlannedChange;
 use governance::Governed;
 use outage::Planned;
 use pool::{Contender, PoolSettings};
-use workload::Workload;
+use workload::{Pattern, Workload};
 
 pub use fleet::Engines;
 pub(crate) use fleet::sites;
-pub(crate) use resolve::scaled;
+pub(crate) use recorded::{Loaded, load};
 pub use resolve::{Cell, ReadFile, Row, Unread};
 
 /// A scenario as written.
@@ -48,6 +52,7 @@ pub struct Scenario {
     pool: PoolSettings,
     goal: Goal,
     faults: Vec<Planned>,
+    changes: Vec<PlannedChange>,
     policies: Vec<Contender>,
     governance: Vec<Governed>,
     variants: Vec<Variant>,
@@ -204,6 +209,13 @@ const KEYS: &[Key] = &[
         example: "[{ endpoint: a, at: 20s, kind: refuse }]",
     },
     Key {
+        name: "changes",
+        kind: Kind::List(PlannedChange::TABLE),
+        absent: Absent::Means("nobody joins or leaves by plan"),
+        summary: "Endpoints that join or leave during the run.",
+        example: "[{ endpoint: a, at: 60s, change: leave }]",
+    },
+    Key {
         name: "policies",
         kind: Kind::List(Contender::TABLE),
         absent: Absent::Means("every policy with its defaults"),
@@ -250,6 +262,7 @@ impl Section for Scenario {
             pool: r.table_or_default("pool"),
             goal: r.table_or_default("goal"),
             faults: r.list("faults"),
+            changes: r.list("changes"),
             policies: r.list("policies"),
             governance: r.list("governance"),
             variants: r.list("variants"),
@@ -273,11 +286,31 @@ impl Section for Scenario {
         if lacks(scenario.workload.is_some(), |v| v.workload.is_some()) {
             r.missing("workload");
         }
+        scenario.warn_of_idle_settings(r);
         scenario
     }
 }
 
 impl Scenario {
+    /// How an engine comes and goes means nothing where none does, nor does a cache of answers where nobody says what is searched for.
+    fn warn_of_idle_settings(&self, r: &mut Reader<'_, '_>) {
+        let key = if self.fleet.is_empty() { "variants" } else { "fleet" };
+        let scaled = |fleet: &[Engines]| fleet.iter().any(|e| e.autoscale().is_some());
+        let fleets = || std::iter::once(&self.fleet).chain(self.variants.iter().map(|v| &v.fleet));
+        let said = fleets().flatten().any(Engines::changes);
+        if said && self.changes.is_empty() && !fleets().any(|f| scaled(f)) {
+            let found = "cold_start or grace, and no engine starts or leaves".to_owned();
+            r.warning(key, found, "with autoscale or changes", "for example: `changes: [...]`".to_owned());
+        }
+        let workloads = self.variants.iter().map(|v| &v.workload).chain([&self.workload]);
+        let asks = workloads.flatten().any(|w| w.queries.is_some() || matches!(w.pattern, Pattern::Trace(_)));
+        if !asks && fleets().flatten().any(Engines::keeps_answers) {
+            let found = "vector.cache, and no workload says what is searched for".to_owned();
+            let hint = "for example: `queries: { texts: 10_000 }` in the workload".to_owned();
+            r.warning(key, found, "with workload.queries", hint);
+        }
+    }
+
     /// Reads a scenario; `source_name` stands in messages, `env` answers for `${NAME}`. With it come the warnings.
     ///
     /// # Errors

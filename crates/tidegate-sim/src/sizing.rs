@@ -10,6 +10,7 @@
 mod alone;
 mod slo;
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
@@ -24,8 +25,22 @@ pub use slo::Slo;
 const MOST_TIMES: u32 = 64;
 const MOST_AT_LEAST: u32 = 256;
 
-/// Share within the objective of each row, by size of the fleet.
-pub type Tried = BTreeMap<u32, Vec<f64>>;
+/// How a row did on a fleet.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Score {
+    /// Share within the objective, 0..1.
+    pub within: f64,
+    /// Share of whole answers, 0..1.
+    pub success: f64,
+    /// Mean time of whole answers, seconds.
+    pub latency_s: f64,
+}
+
+/// How each row did, by size of the fleet.
+pub type Tried = BTreeMap<u32, Vec<Score>>;
+
+/// Shares of requests this close to each other are the same: a thousandth of what is shown.
+const SAME: f64 = 1e-7;
 
 /// The answer.
 #[derive(Clone, Debug)]
@@ -99,7 +114,7 @@ impl Trial<'_> {
         let cell = self.scenario.with_engines(self.cell, engines);
         let told = |_, requests| (self.on_run)(engines, requests);
         let runs = batch::run(&[cell], self.rows, self.seeds, self.threads, told).pop().unwrap_or_default();
-        self.tried.insert(engines, runs.iter().map(within).collect());
+        self.tried.insert(engines, runs.iter().map(Score::of).collect());
         runs
     }
 
@@ -108,7 +123,8 @@ impl Trial<'_> {
         if !self.tried.contains_key(&engines) {
             self.run(engines);
         }
-        best_of(self.tried.get(&engines)?, counts).map(|(row, within)| Found { engines, row, within })
+        let scores = self.tried.get(&engines)?;
+        best_of(scores, counts).map(|row| Found { engines, row, within: scores[row].within })
     }
 
     /// The smallest fleet on which the best of the rows that count meets the target.
@@ -133,10 +149,47 @@ impl Trial<'_> {
     }
 }
 
-/// The row that does best among those that count, the first of equals, and its share within the objective.
-pub fn best_of(within: &[f64], counts: &dyn Fn(usize) -> bool) -> Option<(usize, f64)> {
-    let rows = within.iter().copied().enumerate().filter(|(row, _)| counts(*row));
-    rows.reduce(|best, next| if next.1 > best.1 { next } else { best })
+/// The row that does best among those that count: most within the objective, then most whole answers, then the least time for them.
+pub fn best_of(scores: &[Score], counts: &dyn Fn(usize) -> bool) -> Option<usize> {
+    let better = |a: &Score, b: &Score| {
+        let by = |x: f64, y: f64| if (x - y).abs() <= SAME { Ordering::Equal } else { x.total_cmp(&y) };
+        let first = by(a.within, b.within).then(by(a.success, b.success));
+        first.then(b.latency_s.total_cmp(&a.latency_s)) == Ordering::Greater
+    };
+    let rows = (0..scores.len()).filter(|row| counts(*row));
+    rows.reduce(|best, next| if better(&scores[next], &scores[best]) { next } else { best })
+}
+
+impl Sizing {
+    /// The rows with the largest share within the objective on the fleet as given, the one to take first: of several it is the one that meets
+    /// the target with the fewest engines, as far as fleets were tried, then the one with most whole answers, then the fastest.
+    pub fn ranked(&self, target: f64) -> Vec<usize> {
+        let Some(scores) = self.tried.get(&self.given) else { return Vec::new() };
+        let needs = |row: usize| {
+            let meets = |(_, scores): &(&u32, &Vec<Score>)| scores[row].within >= target;
+            self.tried.iter().find(meets).map_or(u32::MAX, |(engines, _)| *engines)
+        };
+        let best = scores.iter().map(|s| s.within).fold(0.0, f64::max);
+        let mut tied: Vec<usize> = (0..scores.len()).filter(|row| scores[*row].within >= best - SAME).collect();
+        tied.sort_by(|&a, &b| {
+            let whole = scores[b].success.total_cmp(&scores[a].success);
+            needs(a).cmp(&needs(b)).then(whole).then(scores[a].latency_s.total_cmp(&scores[b].latency_s))
+        });
+        tied
+    }
+}
+
+impl Score {
+    fn of(runs: &Runs) -> Self {
+        let mean = |of: &dyn Fn(&Measured) -> Option<f64>| {
+            Mean::of(&runs.seeds.iter().filter_map(of).collect::<Vec<_>>()).mean
+        };
+        Self {
+            within: within(runs),
+            success: mean(&|m| Some(m.success)).unwrap_or(0.0),
+            latency_s: mean(&|m| m.latency_s).unwrap_or(f64::INFINITY),
+        }
+    }
 }
 
 /// Mean share within the objective over the seeds, 0..1.

@@ -24,7 +24,7 @@ use pulse::Pulse;
 use recovery::Recovery;
 pub use routing::RoutingStudy;
 pub use sheet::{Cell, Sheet};
-pub use table::Grid;
+pub use table::{Answer, Grid};
 use tenants::TenantsStudy;
 
 use crate::batch::Seeds;

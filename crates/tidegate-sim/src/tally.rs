@@ -28,6 +28,10 @@ pub struct Tally {
     pub prompt_tokens: u64,
     /// See `prompt_tokens`.
     pub cached_tokens: u64,
+    /// Queries that were looked up in caches of answers, and those of them that were found.
+    pub queries: u64,
+    /// See `queries`.
+    pub query_hits: u64,
     /// Dispatches per endpoint.
     pub dispatched: Vec<u64>,
     /// Total time of each round of a closed loop, seconds.
@@ -36,6 +40,23 @@ pub struct Tally {
     pub ended: Instant,
     /// What the tenants of a load by tenants got, in its order.
     pub parties: Vec<PartyTally>,
+    /// What the fleet was.
+    pub fleet: FleetUse,
+}
+
+/// How much of a fleet was used, and what its changes cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FleetUse {
+    /// Time of all engines together from their start to their stop, cold starts included, until the last request ended; seconds.
+    pub endpoint_s: f64,
+    /// Engines that were started during the run.
+    pub starts: u64,
+    /// Most engines at a time, those that start or leave included.
+    pub most: u32,
+    /// Endpoints whose engine never started.
+    pub never: u32,
+    /// Requests without a whole answer that ended while an engine started or left.
+    pub lost_in_change: u64,
 }
 
 /// What one tenant got, or several alike together.
@@ -108,9 +129,10 @@ impl Tally {
         self.dispatched.iter().map(|&n| ratio(n, all)).collect()
     }
 
-    /// The largest share over the mean share: 1 is even.
+    /// The largest share over the mean share of those that were there at some time: 1 is even.
     pub fn imbalance(&self) -> f64 {
-        self.shares().iter().fold(0.0, |m: f64, &s| m.max(s)) * self.dispatched.len() as f64
+        let there = self.dispatched.len() as u32 - self.fleet.never;
+        self.shares().iter().fold(0.0, |m: f64, &s| m.max(s)) * f64::from(there)
     }
 }
 

@@ -2,8 +2,10 @@
 
 pub mod arrivals;
 mod burst;
+pub mod journal;
 pub mod latency;
 pub mod lengths;
+mod queries;
 pub mod request_log;
 pub mod synthetic;
 pub mod trace;
@@ -12,4 +14,5 @@ pub use arrivals::Arrivals;
 pub use burst::Burst;
 pub use latency::Latency;
 pub use lengths::LogNormal;
+pub use queries::Queries;
 pub use trace::{Trace, TraceRequest};

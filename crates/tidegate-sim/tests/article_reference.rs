@@ -6,7 +6,8 @@ use tidegate_sim::engine::article::ArticleParams;
 use tidegate_sim::engine::{Admission, Detail, EngineModel, EngineRequest, EngineSpec};
 use tidegate_sim::workload::{Arrivals, Latency};
 
-const REQUEST: EngineRequest = EngineRequest { prompt_tokens: 1, cached_tokens: 0, output_tokens: 1, stream: false };
+const REQUEST: EngineRequest =
+    EngineRequest { prompt_tokens: 1, cached_tokens: 0, query: None, output_tokens: 1, stream: false };
 
 /// Mean latency of accepted requests, seconds, and success over 32 seeds of 400 s; `pick` gets the three loads.
 fn run(pick: impl Fn(&[f64; 3], &mut Rng) -> usize) -> (f64, f64) {

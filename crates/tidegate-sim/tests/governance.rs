@@ -102,3 +102,47 @@ fn a_governance_that_cannot_be_is_refused_at_its_line() {
     let said: Vec<String> = problems.iter().map(|p| format!("{} {}", p.line, p.found)).collect();
     assert_eq!(said, ["4 the tenant `a-1` twice", "6 an unknown key, `qeue`"], "{problems:?}");
 }
+
+/// Answers of ten tokens under a limit of 4,000 tokens a second, of which 5,000 are asked for: a gateway that begins with 256 tokens an answer lets
+/// fewer in at first, has learned better within seconds, and is then as good as one that knows.
+#[test]
+fn lengths_of_answers_are_learned_and_not_known() {
+    let served = |duration: &str, says: &str| {
+        let text = format!(
+            "duration: {duration}\nfleet: [{{ count: 4, fixed: {{ delay: 50ms }} }}]\npolicies: [{{ policy: round_robin }}]\n\
+             workload: {{ prompt_tokens: 40, output_tokens: 10{says}, arrivals: {{ rate: 100, process: constant }} }}\n\
+             governance:\n  - {{ name: learned, rate_limits: &limits [{{ name: t, limit: 4_000 tokens/s, burst: 500 }}] }}\n  \
+             - {{ name: known, known_lengths: true, rate_limits: *limits }}\n"
+        );
+        let (scenario, _) = Scenario::parse(&text, "s.yaml", &|_| None).unwrap_or_else(|p| panic!("{}", p[0]));
+        let cells = scenario.cells(&|_| Err(Unread::Absent(String::new()))).unwrap();
+        let tallies =
+            scenario.rows().iter().map(|row| row.kernel(&cells[0].setup, 1).run().success()).collect::<Vec<_>>();
+        (tallies[0], tallies[1])
+    };
+    let (learned, known) = served("100ms", "");
+    assert!(learned < known - 0.1, "{learned} {known}");
+    let (learned, known) = served("60s", "");
+    assert!((0.78..0.84).contains(&known) && (learned - known).abs() < 0.02, "{learned} {known}");
+    // Half of the bucket for an answer of ten tokens: whoever says so is let in as often as there is room for that.
+    let (said, known) = served("60s", ", max_tokens: 250");
+    assert!(said < known - 0.05 && (0.78..0.84).contains(&known), "{said} {known}");
+}
+
+/// The clients of a trace are tenants: a limit for each is a limit for each, and who asks little gets all of it.
+#[test]
+fn clients_of_a_trace_are_tenants() {
+    let mut text = String::from("t_s,client,input_tokens,output_tokens\n");
+    for k in 0..300 {
+        text.push_str(&format!("{:.2},{},10,5\n", f64::from(k) * 0.1, if k % 10 == 0 { 9000 } else { 17 }));
+    }
+    let scenario = "fleet: [{ fixed: { delay: 50ms } }]\nworkload: { trace: { file: t.csv } }\npolicies: [{ policy: round_robin }]\n\
+                    governance:\n  - { name: each, rate_limits: [{ name: r, limit: 3 requests/s, per: tenant }] }\n  \
+                    - { name: all, told_apart: false, rate_limits: [{ name: r, limit: 3 requests/s, per: tenant }] }\n";
+    let (scenario, _) = Scenario::parse(scenario, "s.yaml", &|_| None).unwrap_or_else(|p| panic!("{}", p[0]));
+    let cells = scenario.cells(&|_: &str| Ok(text.clone())).unwrap();
+    let served: Vec<u64> = scenario.rows().iter().map(|row| row.kernel(&cells[0].setup, 1).run().succeeded).collect();
+    // 30 s of one a second, all of it, and of nine a second, three.
+    assert!((115..=130).contains(&served[0]), "{served:?}");
+    assert!((85..=100).contains(&served[1]), "{served:?}");
+}

@@ -23,8 +23,13 @@ fn rows(more: &str, threads: usize) -> Vec<Value> {
     let study = scenario.study.as_ref().and_then(|s| s.routing()).unwrap();
     let absent = |file: &str| Err(Unread::Absent(file.to_owned()));
     let threads = NonZeroUsize::new(threads).unwrap();
-    let grids = study.run(&absent, Seeds { first: 1, count: 1 }, threads, &mut |_, _, _| {}).unwrap();
-    let json = grids[0].json();
+    let answer = study.run(&absent, Seeds { first: 1, count: 1 }, threads, &mut |_, _, _| {}).unwrap();
+    assert!(
+        answer.notes.len() == 1 && answer.notes[0].starts_with("SYNTHETIC: conversation.csv"),
+        "{:?}",
+        answer.notes
+    );
+    let json = answer.grids[0].json();
     json["rows"].as_array().unwrap().clone()
 }
 

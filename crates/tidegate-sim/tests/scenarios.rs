@@ -11,7 +11,7 @@ use tidegate_sim::batch::{Seeds, run};
 use tidegate_sim::report::{Report, report, report_json};
 use tidegate_sim::scenario::{Cell, Row, Scenario, Unread};
 
-const ALL: [&str; 8] = [
+const ALL: [&str; 10] = [
     "article",
     "article-stale",
     "article-herd",
@@ -20,13 +20,15 @@ const ALL: [&str; 8] = [
     "azure-conv",
     "azure-code",
     "services",
+    "autoscale",
+    "retrieval",
 ];
 
 /// Scenarios that are studies, each with tests of its own.
 const STUDIES: [&str; 6] = ["tenants", "pulse", "detection", "recovery", "routing", "routing-overload"];
 
 /// Scenarios that compare ways to govern, each with tests of its own.
-const GOVERNED: [&str; 2] = ["promotion-day", "retry-storm"];
+const GOVERNED: [&str; 3] = ["promotion-day", "retry-storm", "answer-lengths"];
 
 fn file(place: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/")).join(place)
@@ -78,6 +80,14 @@ fn render(reports: &[Report]) -> String {
             }
             let rounds = r.rounds.iter().filter(|x| x.policy == l.name);
             rounds.for_each(|x| write!(out, " {:.4}/{:.1}", x.total_s, x.ideal_s.unwrap()).unwrap());
+            if let Some(found) = l.query_hits {
+                write!(out, " found {:.2} %", found * 100.0).unwrap();
+            }
+            if let Some(f) = l.fleet {
+                let engine_s = f.endpoint_s.mean.unwrap();
+                write!(out, " engine_s {engine_s:.2} most {} starts {:.1} failed {}", f.most, f.starts, f.failed)
+                    .unwrap();
+            }
             out.push('\n');
         }
     }
@@ -188,6 +198,50 @@ fn faults_of_a_scenario_happen() {
     assert_eq!(fault("kind: status, status: 500"), [1.0, 1.0], "had elsewhere");
     let cut = fault("kind: cut");
     assert!(cut.iter().all(|&s| (0.98..1.0).contains(&s)), "{cut:?}");
+}
+
+/// A burst under an autoscaler: no request is lost, whichever policy; `adaptive`, which has no steps of warm-up to wait for, gives more of them
+/// a first token in time than rules that count, with no more engine time; and both ask less of it than the most the fleet may have would take.
+#[test]
+fn an_autoscaler_is_followed_and_adaptive_makes_more_of_it() {
+    let scenario = parse("autoscale", &text("autoscale"));
+    let mut cells = scenario.cells(&no_traces).unwrap();
+    cells.retain(|c| ["in-flight", "fixed-2"].contains(&c.variant.as_deref().unwrap()));
+    let rows = rows(&scenario, &["round_robin", "least_connections", "adaptive"]);
+    let reports = reports(&cells, &rows, 1, 2);
+    golden("autoscale", &render(&reports));
+    let (scaled, fixed) = (&reports[0], &reports[1]);
+    for (line, without) in scaled.lines.iter().zip(&fixed.lines) {
+        let fleet = line.fleet.unwrap();
+        assert_eq!((line.success.mean, fleet.failed, fleet.most), (Some(1.0), 0, 10), "{}", line.name);
+        assert!(line.ttft_s.unwrap() < without.ttft_s.unwrap() / 2.0 && fleet.mean < 6.0, "{}", line.name);
+    }
+    let [rr, lc, ours] = scaled.lines.as_slice() else { panic!("three rows") };
+    for other in [rr, lc] {
+        assert!(ours.ttft_s < other.ttft_s && ours.goodput > other.goodput, "{}", other.name);
+        let engine_s = |l: &tidegate_sim::report::Line| l.fleet.unwrap().endpoint_s.mean.unwrap();
+        assert!(engine_s(ours) < 1.05 * engine_s(other), "{}", other.name);
+    }
+}
+
+/// Equal queries to equal engines: more of them are found there than wherever one is free, and answers are faster for it.
+#[test]
+fn the_engine_that_has_the_answer_is_worth_more_than_the_one_that_is_free() {
+    let scenario = parse("retrieval", &text("retrieval").replace("duration: 60s", "duration: 10s"));
+    let mut cells = scenario.cells(&no_traces).unwrap();
+    cells.retain(|c| ["equal", "no-cache"].contains(&c.variant.as_deref().unwrap()));
+    let labels = ["round_robin", "least_connections", "adaptive", "consistent_hash", "consistent_hash-bounded"];
+    let reports = reports(&cells, &rows(&scenario, &labels), 1, 2);
+    golden("retrieval", &render(&reports));
+    let [equal, none] = reports.as_slice() else { panic!("two variants") };
+    let by = |row: usize| (equal.lines[row].query_hits.unwrap(), equal.lines[row].latency_s.mean.unwrap());
+    let (by_hash, bounded) = (by(3), by(4));
+    for other in 0..3 {
+        let (found, latency_s) = by(other);
+        assert!(by_hash.0 > found + 0.05 && by_hash.1 < latency_s, "{other}: {found} {latency_s} {by_hash:?}");
+        assert!(bounded.0 > found && bounded.0 < by_hash.0, "{other}: {found} {bounded:?}");
+    }
+    assert!(none.lines.iter().all(|l| l.query_hits.is_none()), "nothing is looked up where nothing is kept");
 }
 
 /// Batches, searches and shared cores: nothing is lost, and who looks at the engines is faster than who deals out in turn.

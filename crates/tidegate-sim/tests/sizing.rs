@@ -35,7 +35,7 @@ fn five_engines_serve_what_four_cannot_whatever_was_given() {
         let (best, adaptive) = (sizing.best.unwrap(), sizing.adaptive.unwrap());
         assert_eq!(best.engines, 5, "{:?}", sizing.tried);
         assert!(best.within >= 0.99 && adaptive.within >= 0.99 && adaptive.engines >= 5, "{adaptive:?}");
-        let too_few = sizing.tried[&4].iter().fold(0.0f64, |m, w| m.max(*w));
+        let too_few = sizing.tried[&4].iter().fold(0.0f64, |m, s| m.max(s.within));
         assert!(too_few < 0.99, "one engine less was tried, and is not enough: {too_few}");
     }
 }
@@ -56,4 +56,21 @@ fn what_no_engine_can_do_alone_is_not_searched_for() {
     assert_eq!((sizing.reachable, sizing.best, sizing.tried.len()), (0.0, None, 1));
     let sizing = sized(ONE_AT_A_TIME, "[{ policy: random }]", "ttft=2s,tpot=100ms");
     assert!(sizing.reachable == 1.0 && sizing.best.is_some() && sizing.adaptive.is_none());
+}
+
+#[test]
+fn of_policies_with_the_same_share_the_fastest_is_taken() {
+    // All are within it, whoever chooses and however few engines there are; what differs is the time.
+    let fleet =
+        "[{ name: fast, fixed: { delay: 150ms, slots: 1 } }, { name: slow, fixed: { delay: 600ms, slots: 1 } }]";
+    let sizing = sized(
+        fleet,
+        "[{ policy: round_robin }, { policy: least_connections }, { policy: adaptive }]",
+        "ttft=1000s,target=100%",
+    );
+    let ranked = sizing.ranked(1.0);
+    assert_eq!(ranked.len(), 3, "all are within it: {:?}", sizing.tried);
+    let scores = &sizing.tried[&sizing.given];
+    assert_ne!(ranked[0], 0, "the first row is the slowest: {scores:?}");
+    assert!(ranked.windows(2).all(|pair| scores[pair[0]].latency_s <= scores[pair[1]].latency_s), "{scores:?}");
 }

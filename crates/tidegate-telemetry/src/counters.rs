@@ -32,12 +32,14 @@ struct EndpointCounters {
     requests: [AtomicU64; OUTCOMES.len()],
     /// Checks passed and failed, polls reported and missed.
     signals: [AtomicU64; 4],
+    /// Answers from its cache, and those not.
+    cache: [AtomicU64; 2],
 }
 
 impl EndpointCounters {
     fn new(label: &str) -> Arc<Self> {
         let requests = std::array::from_fn(|_| AtomicU64::new(0));
-        Arc::new(Self { label: label.to_owned(), requests, signals: Default::default() })
+        Arc::new(Self { label: label.to_owned(), requests, signals: Default::default(), cache: Default::default() })
     }
 }
 
@@ -51,6 +53,8 @@ struct Totals {
     response_bytes: AtomicU64,
     slo_requests: AtomicU64,
     goodput: AtomicU64,
+    told_prompt_tokens: AtomicU64,
+    cached_tokens: AtomicU64,
     ttft: Histogram,
     total: Histogram,
 }
@@ -65,6 +69,8 @@ impl Totals {
             response_bytes: AtomicU64::new(0),
             slo_requests: AtomicU64::new(0),
             goodput: AtomicU64::new(0),
+            told_prompt_tokens: AtomicU64::new(0),
+            cached_tokens: AtomicU64::new(0),
             ttft: Histogram::new(TTFT_BOUNDS_S),
             total: Histogram::new(TOTAL_BOUNDS_S),
         }
@@ -92,7 +98,14 @@ impl PoolCounters {
         let endpoint = self.places.get(&*record.endpoint).copied().unwrap_or(unlisted);
         let outcome = outcomes::place(record.outcome, record.status);
         self.endpoints[endpoint].requests[outcome].fetch_add(1, Relaxed);
+        if let Some(hit) = record.cache_hit {
+            self.endpoints[endpoint].cache[usize::from(!hit)].fetch_add(1, Relaxed);
+        }
         let totals = &self.totals;
+        if let Some((prompt, cached)) = record.cached_of {
+            totals.told_prompt_tokens.fetch_add(prompt, Relaxed);
+            totals.cached_tokens.fetch_add(cached, Relaxed);
+        }
         let retries = record.attempts.saturating_sub(1);
         if retries > 0 {
             totals.retries.fetch_add(u64::from(retries), Relaxed);
@@ -141,6 +154,17 @@ impl PoolCounters {
         }
     }
 
+    fn render_cache(&self, page: &mut Exposition) {
+        for endpoint in &self.endpoints {
+            let [hits, misses] = [0, 1].map(|k| endpoint.cache[k].load(Relaxed));
+            // Endpoints that never said have no series.
+            if hits + misses > 0 {
+                page.count(&family::CACHE_ANSWERS, &[&self.name, &endpoint.label, "hit"], hits);
+                page.count(&family::CACHE_ANSWERS, &[&self.name, &endpoint.label, "miss"], misses);
+            }
+        }
+    }
+
     fn render_signals(&self, page: &mut Exposition, family: &crate::Family, kind: usize) {
         let (good, bad) = RESULTS[kind];
         for endpoint in &self.endpoints {
@@ -167,10 +191,14 @@ pub(crate) fn render(pools: &[PoolCounters], page: &mut Exposition) {
         (family::RESPONSE_BYTES, |t| &t.response_bytes),
         (family::SLO_REQUESTS, |t| &t.slo_requests),
         (family::GOODPUT, |t| &t.goodput),
+        (family::TOLD_PROMPT_TOKENS, |t| &t.told_prompt_tokens),
+        (family::CACHED_TOKENS, |t| &t.cached_tokens),
     ] {
         page.family(&family);
         pools.iter().for_each(|p| page.count(&family, &[&p.name], read(&p.totals).load(Relaxed)));
     }
+    page.family(&family::CACHE_ANSWERS);
+    pools.iter().for_each(|p| p.render_cache(page));
     page.family(&family::TTFT);
     pools.iter().for_each(|p| page.histogram(&family::TTFT, &[&p.name], &p.totals.ttft));
     page.family(&family::TOTAL);

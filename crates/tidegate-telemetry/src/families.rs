@@ -77,6 +77,12 @@ families! {
         "Requests that had a goal (`slo`) and were not ended by their client or refused by its fault.";
     GOODPUT: Counter "tidegate_goodput_total", "requests", POOL,
         "Those of them whose whole answer began in time and came at its pace.";
+    TOLD_PROMPT_TOKENS: Counter "tidegate_told_prompt_tokens_total", "tokens", POOL,
+        "Prompt tokens of answers whose engine said how many of them it had in its cache.";
+    CACHED_TOKENS: Counter "tidegate_cached_tokens_total", "tokens", POOL,
+        "Those of them it had in its cache.";
+    CACHE_ANSWERS: Counter "tidegate_cache_answers_total", "requests", &["pool", "endpoint", "result"],
+        "Answers whose cache_header said hit or miss.";
     CHECKS: Counter "tidegate_health_checks_total", "checks", &["pool", "endpoint", "result"],
         "Active health checks that ended, passed or failed.";
     POLLS: Counter "tidegate_load_polls_total", "polls", &["pool", "endpoint", "result"],
@@ -179,7 +185,7 @@ pub fn docs() -> String {
          - `endpoint`: the URL; `none` where no endpoint was tried, `other` for an endpoint made after the start.\n\
          - `outcome`: {}. A refusal of a faulty request without a word of its own is `bad_request`, anything else `other`.\n\
          - `gate`: {}.\n\
-         - `result`: `passed` or `failed` of checks, `reported` or `missed` of polls, `hit` or `miss` of prefixes.\n\n\
+         - `result`: `passed` or `failed` of checks, `reported` or `missed` of polls, `hit` or `miss` of prefixes and caches.\n\n\
          ## Buckets\n\n\
          Upper bounds in seconds, the last is infinite.\n\n\
          - `tidegate_ttft_seconds`: {}.\n\

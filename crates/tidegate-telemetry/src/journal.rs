@@ -6,6 +6,7 @@
 mod changes;
 mod line;
 mod replay;
+mod serving;
 mod settings;
 mod writer;
 

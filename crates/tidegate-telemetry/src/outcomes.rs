@@ -1,7 +1,7 @@
 //! The words that may stand in the `outcome` label: a closed list, so that no client can make series.
 
 /// Words a record's `outcome` may be counted as; the last two are for what is not listed.
-pub(crate) const OUTCOMES: [&str; 53] = [
+pub(crate) const OUTCOMES: [&str; 55] = [
     "success",
     "client_error",
     "cancelled",
@@ -34,6 +34,8 @@ pub(crate) const OUTCOMES: [&str; 53] = [
     "queue_timeout",
     "pool_concurrency_limit_exceeded",
     "ttft_goal_unreachable",
+    "tpot_goal_unreachable",
+    "model_not_found",
     "invalid_goal",
     "global_rate_limit_exceeded",
     "tenant_rate_limit_exceeded",

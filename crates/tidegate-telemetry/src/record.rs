@@ -36,6 +36,10 @@ pub struct Record {
     pub output_events: u64,
     /// Output tokens as the engine told, else events.
     pub output_tokens: u64,
+    /// Whether the endpoint said to have answered from its cache; `None` if it did not say.
+    pub cache_hit: Option<bool>,
+    /// Prompt tokens as the engine told, and those of them it had in its cache; `None` if it did not say how many.
+    pub cached_of: Option<(u64, u64)>,
     /// Seconds spent in the pool's queue.
     pub queued_s: f64,
     /// Bytes of the answer's body.

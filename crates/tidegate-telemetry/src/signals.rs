@@ -16,6 +16,9 @@ pub struct SignalFacts {
     pub present: Vec<&'static str>,
     /// Signals that it could have and lacks: they count as not known, never as zero.
     pub missing: Vec<&'static str>,
+    /// Models and adapters it says it serves.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
     /// Why the endpoint gets nothing new by this page, if so.
     pub gate: Option<String>,
     /// Why the last poll told nothing, if so.
@@ -61,6 +64,7 @@ fn has(pool: &Pool, source: &str) -> bool {
         "metrics" => load.is_some_and(|l| l.metrics.is_some()),
         "accelerator" => load.is_some_and(|l| l.accelerator.is_some()),
         "node" => load.is_some_and(|l| l.node.is_some()),
+        "models" => pool.models.is_some(),
         "cache_events" => pool.prefix_cache.as_ref().is_some_and(|c| c.events.is_some()),
         _ => false,
     }

@@ -251,6 +251,23 @@ mod tests {
     }
 
     #[test]
+    fn cache_hits_are_counted_where_they_are_told() {
+        let t = telemetry();
+        assert!(!page(&t).contains("tidegate_cache_answers_total{"));
+        for (cache_hit, cached_of) in [(Some(true), Some((100, 80))), (Some(false), Some((50, 0))), (None, None)] {
+            t.on_record(&Record { cache_hit, cached_of, ..record("a") });
+        }
+        for line in [
+            r#"tidegate_cache_answers_total{pool="chat",endpoint="http://127.0.0.1:8001",result="hit"} 1"#,
+            r#"tidegate_cache_answers_total{pool="chat",endpoint="http://127.0.0.1:8001",result="miss"} 1"#,
+            r#"tidegate_told_prompt_tokens_total{pool="chat"} 150"#,
+            r#"tidegate_cached_tokens_total{pool="chat"} 80"#,
+        ] {
+            has(&page(&t), line);
+        }
+    }
+
+    #[test]
     fn what_the_config_does_not_name_makes_no_series() {
         let t = telemetry();
         let mut r = record("a");

@@ -36,8 +36,8 @@ Examples:
   tidegate sim scenarios/tenants.yaml --variant returning
   tidegate sim scenarios/article.yaml --report article-report
 
-A trace is a CSV with t_ms or t_s, input_tokens and output_tokens, or the request log of `tidegate serve` (JSON lines). A fleet file is
-a scenario that says `fleet`; docs/simulation-keys.md lists every key. The same seed gives the same bytes of --json, on any number of
+A trace is a CSV with t_ms or t_s, input_tokens and output_tokens, or the journal of a pool or the request log of `tidegate serve` (JSON
+lines); which it is, is told by its content. A fleet file is a scenario that says `fleet`; docs/simulation-keys.md lists every key. The same seed gives the same bytes of --json, on any number of
 threads. Exit codes: 0 done, 1 failed, 2 the command line or a file is wrong.";
 
 /// Compare policies in virtual time, with the very code that serves
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     /// The scenario, a YAML file
     #[arg(required_unless_present = "trace", conflicts_with = "trace")]
     scenario: Option<PathBuf>,
-    /// Your own trace: CSV, or Tidegate's request log
+    /// Your own trace: CSV, or Tidegate's journal or request log
     #[arg(long, value_name = "FILE", requires = "fleet")]
     trace: Option<PathBuf>,
     /// The fleet for --trace
@@ -61,7 +61,7 @@ pub(crate) struct Args {
     speed: Option<f64>,
     /// Which policy meets this objective best on --trace, and how many engines of the fleet's kinds it needs: ttft, tpot (time per
     /// output token after the first), and target, the share that is to be within both [default: 99%]
-    #[arg(long, value_name = "ttft=2s,tpot=100ms,target=99%", requires = "trace", conflicts_with = "report")]
+    #[arg(long, value_name = "ttft=2s,tpot=100ms,target=99%", requires = "trace")]
     slo: Option<String>,
     /// Seeds to run; the scenario's own number otherwise
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -82,7 +82,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Write report.html, a self-contained page with tables and plots, and report.md into this folder; a name that ends in .html is
-    /// the page alone
+    /// the page alone. With --slo it is about the fleet as given, and says the answer
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
 }
@@ -91,6 +91,9 @@ pub(crate) struct Args {
 struct Refused(String);
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(why) = args.report.as_deref().and_then(no_report) {
+        return refuse(&why);
+    }
     let (name, scenario) = match scenario(args) {
         Ok(all) => all,
         Err(why) => return refuse(&why),
@@ -105,7 +108,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         if let Some(study) = study.breaker() {
             let seeds = seeds(args, &scenario);
-            return grids::run(args, &name, seeds, &|threads, tick| Ok(study.run(seeds, threads, tick)));
+            return grids::run(args, &name, seeds, &|threads, tick| Ok(study.run(seeds, threads, tick).into()));
         }
         if let Some(study) = study.routing() {
             let seeds = seeds(args, &scenario);
@@ -146,6 +149,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         writeln!(out, "{value}")?;
         return Ok(ExitCode::SUCCESS);
     }
+    let mut notes: Vec<String> = reports.iter().flat_map(|r| r.notes.iter().cloned()).collect();
+    notes.dedup();
+    out.write_all(table::notes(&notes).as_bytes())?;
     for report in &reports {
         writeln!(out, "{}", table::report(&name, report))?;
     }
@@ -158,6 +164,32 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn refuse(Refused(why): &Refused) -> anyhow::Result<ExitCode> {
     writeln!(std::io::stderr(), "{}", why.trim_end())?;
     Ok(ExitCode::from(2))
+}
+
+/// Endings of files that no report is.
+const NO_REPORT: [&str; 9] = ["csv", "json", "jsonl", "md", "txt", "htm", "pdf", "yaml", "yml"];
+
+/// Why there can be no report at `path`.
+fn no_report(path: &Path) -> Option<Refused> {
+    let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let is_page = ending == "html";
+    let why = if path.is_dir() {
+        if !is_page {
+            return None;
+        }
+        "a folder"
+    } else if NO_REPORT.contains(&ending.as_str()) {
+        "neither"
+    } else if path.is_file() && !is_page {
+        "a file that is there already"
+    } else {
+        return None;
+    };
+    let path = path.display();
+    Some(Refused(format!(
+        "tidegate sim: --report {path}: a report is a folder with report.html and report.md, or the page alone where the name ends in .html; this is \
+         {why}. For numbers that programs read, use --json; for example: --report article-report"
+    )))
 }
 
 /// As many as asked for; one per core otherwise.
@@ -188,10 +220,6 @@ fn prepare(args: &Args, scenario: &Scenario) -> Result<Prepared, Refused> {
         return Err(Refused(format!("tidegate sim: no variant {wanted}; there are {}", names.join(", "))));
     }
     cells.retain(|c| args.variant.is_empty() || args.variant.iter().any(|w| has(c, w)));
-    if let Some(trace) = cells.iter().filter_map(|c| c.trace.as_ref()).find(|t| t.contains("synthetic")) {
-        // Nobody is left to tell if standard error is closed.
-        let _ = writeln!(std::io::stderr(), "the recorded trace is not here; using {trace}");
-    }
     Ok((cells, rows, seeds(args, scenario)))
 }
 
@@ -201,7 +229,15 @@ fn is_named(row: &Row, wanted: &str) -> bool {
 
 fn scenario(args: &Args) -> Result<(String, Scenario), Refused> {
     if let (Some(trace), Some(fleet)) = (&args.trace, &args.fleet) {
-        let text = user_trace::scenario(&read(fleet)?, trace, args.load.as_deref(), args.speed);
+        let own = read(fleet)?;
+        if let Some(line) = user_trace::own_workload(&own) {
+            let (fleet, trace) = (fleet.display(), trace.display());
+            return Err(Refused(format!(
+                "{fleet}:{line}: `workload` says what is asked of the fleet, and so does --trace {trace}\n  leave one of the two out: remove \
+                 `workload` from {fleet}, or run that file by itself: tidegate sim {fleet}"
+            )));
+        }
+        let text = user_trace::scenario(&own, trace, args.load.as_deref(), args.speed);
         return Ok((stem(trace), parse(&text, fleet)?));
     }
     let path = args.scenario.clone().unwrap_or_default();

@@ -88,7 +88,7 @@ fn a_trace_on_a_language_model_engine() {
         output_tokens: 5 + i % 7,
         ..TraceRequest::default()
     };
-    let trace = Trace { requests: (0..40).map(request).collect() };
+    let trace = Trace { requests: (0..40).map(request).collect(), ..Trace::default() };
     let tokens: u64 = trace.requests.iter().map(|r| u64::from(r.output_tokens)).sum();
     let report = run(&plan(&engine, Pattern::Trace(trace)));
     assert_eq!((report.requests, report.succeeded, report.events), (40, 40, tokens), "{:?}", report.errors);

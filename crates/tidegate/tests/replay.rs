@@ -14,7 +14,7 @@ use tidegate_proxy::Gateway;
 use tidegate_sim::engine::EngineSpec;
 use tidegate_sim::engine::fixed::FixedParams;
 use tidegate_sim::fault::{Fault, FaultKind};
-use tidegate_sim::workload::Arrivals;
+use tidegate_sim::workload::{Arrivals, Trace, TraceRequest};
 use tidegate_telemetry::{Telemetry, replay};
 
 const POLICIES: [&str; 7] = [
@@ -55,13 +55,17 @@ fn config(engines: &[RunningEngine], folder: &Path) -> tidegate_config::Config {
     tidegate_config::Config::parse(&text, "test", &|_| None).unwrap().0
 }
 
-fn load(url: &str, pool: usize) {
-    let mut plan = Plan::new("test", url.parse().unwrap());
-    plan.pattern = Pattern::Open {
+fn arrivals() -> Pattern {
+    Pattern::Open {
         arrivals: Arrivals::Poisson { rate: 150.0 },
         length: Duration::from_millis(700),
         lengths: Lengths { prompt_tokens: None, output_tokens: Some(3) },
-    };
+    }
+}
+
+fn load(url: &str, pool: usize) {
+    let mut plan = Plan::new("test", url.parse().unwrap());
+    plan.pattern = arrivals();
     plan.headers.push(("x-pool".parse().unwrap(), format!("p{pool}").parse().unwrap()));
     plan.headers.push(("x-key".parse().unwrap(), format!("{pool}").parse().unwrap()));
     plan.seed = pool as u64;
@@ -97,7 +101,45 @@ fn every_decision_of_a_live_run_can_be_taken_again() {
         assert!(again.decisions >= 60, "{policy}: {} decisions", again.decisions);
     }
     what_is_cut_or_broken_is_said(&folder);
+    a_journal_is_a_trace(&folder);
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The simulator on the journals of that run: as many requests as clients sent, retries not among them, at their times and lengths.
+fn a_journal_is_a_trace(folder: &Path) {
+    let fleet = folder.join("fleet.yaml");
+    std::fs::write(&fleet, "fleet: [{ count: 3, fixed: { delay: 40ms } }]\npolicies: [{ policy: adaptive }]\n")
+        .unwrap();
+    for k in 0..POLICIES.len() {
+        let path = folder.join(format!("p{k}.jsonl"));
+        let text = std::fs::read_to_string(&path).unwrap();
+        let trace = Trace::of_text(&text).unwrap();
+        let mut plan = Plan::new("test", "http://127.0.0.1:1".parse().unwrap());
+        plan.pattern = arrivals();
+        plan.seed = k as u64;
+        // Refused ones are in it too; each came once, however often it was sent.
+        let sent = plan.shots();
+        assert_eq!(trace.requests.len(), sent.len(), "p{k}");
+        let span_s = (sent.last().unwrap().at - sent[0].at).as_secs_f64();
+        let found_s = trace.span().as_secs_f64();
+        assert!((found_s - span_s).abs() < 0.5, "p{k}: {found_s} s, sent over {span_s} s");
+        // Three tokens, and the events around them, as nobody asked these engines for their usage.
+        let lengths = |r: &TraceRequest| (3..=5).contains(&r.output_tokens) && r.prompt_tokens > 1;
+        assert!(trace.requests.iter().all(lengths), "p{k}: {:?}", trace.requests[0]);
+        let out = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["sim", "--json", "--trace"])
+            .arg(&path)
+            .arg("--fleet")
+            .arg(&fleet)
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(json["policies"][0]["requests"].as_u64(), Some(sent.len() as u64));
+        assert!(
+            json["notes"][0].as_str().unwrap().starts_with(&format!("journal of pool p{k}: {} requests", sent.len()))
+        );
+    }
 }
 
 /// The command on a journal of that run: whole, cut off, without a decision, and with a line that is none.

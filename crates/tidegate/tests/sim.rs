@@ -117,6 +117,7 @@ fn shares_are_shown_for_four_endpoints_and_said_to_be_left_out_for_more() {
 
 #[test]
 fn what_is_wrong_is_said_and_the_exit_code_is_two() {
+    let own = scratch("own.yaml", "fleet: [{ fixed: { delay: 1s } }]\nworkload: { arrivals: { rate: 1 } }\n");
     let fleet = scratch("bad.yaml", "fleet: [{ fixed: { delay: 1 parsec } }]\nworkload: { arrivals: { rate: 1 } }\n");
     for (args, part) in [
         (vec!["scenarios/article.yaml", "--policy", "nobody"], "there are least_response_time:plain"),
@@ -124,6 +125,10 @@ fn what_is_wrong_is_said_and_the_exit_code_is_two() {
         (vec!["scenarios/nowhere.yaml"], "nowhere.yaml"),
         (vec![fleet.to_str().unwrap()], "fleet[0].fixed.delay"),
         (vec![], "--help"),
+        (vec!["scenarios/article.yaml", "--report", "one.csv"], "--report one.csv: a report is a folder"),
+        (vec!["scenarios/article.yaml", "--report", "README.md"], "--json"),
+        (vec!["--trace", "x.csv", "--fleet", "scenarios/two-servers.yaml", "--report", "Cargo.toml"], "already"),
+        (vec!["--trace", "x.csv", "--fleet", own.to_str().unwrap()], "own.yaml:2: `workload` says what is asked"),
     ] {
         let out = sim(&args);
         assert_eq!(out.status.code(), Some(2), "{args:?}");
@@ -149,6 +154,21 @@ fn an_objective_gets_a_policy_and_a_number_of_engines() {
     assert!(json["given"]["policies"][0]["within"].as_f64().unwrap() < 0.5);
     let shown = text(&ask("ttft=600ms", &[]).stdout);
     assert!(shown.contains("5 engines (5 e) reach 99 %"), "{shown}");
+    // Everybody is within an hour, and the one with the shorter times is named.
+    let shown = text(&ask("ttft=1h", &[]).stdout);
+    assert!(
+        shown.contains(
+            "it is a tie: 100.00 % within this objective under adaptive, and as many under least_connections"
+        ),
+        "{shown}"
+    );
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("slo-report");
+    let out = ask("ttft=600ms", &["--report", folder.to_str().unwrap()]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    for page in ["report.html", "report.md"] {
+        let page = std::fs::read_to_string(folder.join(page)).unwrap();
+        assert!(page.contains("first token within 0.6 s") && page.contains("5 engines (5 e) reach 99 %"), "{page}");
+    }
     let out = ask("ttft=10ms", &[]);
     assert_eq!(out.status.code(), Some(1));
     assert!(text(&out.stdout).contains("No number of engines reaches 99 %"), "{}", text(&out.stdout));

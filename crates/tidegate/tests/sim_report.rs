@@ -16,8 +16,8 @@ fn a_report_is_one_page_with_a_plot_per_figure() {
     let html = std::fs::read_to_string(&page).unwrap();
     std::fs::remove_file(&page).unwrap();
     let count = |what: &str| html.matches(what).count();
-    // Distribution, latency against success, and the loads under each of the two policies.
-    assert_eq!((count("<figure>"), count("<svg"), count("</svg>")), (4, 4, 4));
+    // Distribution, latency against success, and the loads and requests in flight under each of the two policies; nothing waits there.
+    assert_eq!((count("<figure>"), count("<svg"), count("</svg>")), (6, 6, 6));
     assert_eq!(html.replace("http://www.w3.org/2000/svg", "").matches("http").count(), 0, "nothing is fetched");
     assert!(count("<polyline") > 6, "curves are drawn");
     assert!(html.contains("adaptive minus") && !html.contains("round 1, s"));
@@ -94,4 +94,31 @@ fn variants_of_other_engines_have_no_curve_against_load() {
     let (page, text) = folder("report-rounds", "scenarios/three-servers.yaml", &["--policy", "random"]);
     assert!(!page.contains("against load") && !text.contains("against load"));
     assert!(text.contains("### Total time of each round") && !text.contains("Tenants"));
+}
+
+#[test]
+fn a_fleet_that_changes_is_shown_over_time() {
+    let scenario = "duration: 60s\nworkload: { arrivals: { rate: 20 } }\npolicies: [{ policy: random }, { policy: adaptive }]\n\
+        fleet: [{ name: e, fixed: { delay: 400ms, slots: 2 }, cold_start: { min: 5s }, autoscale: { in_flight: 2, max: 6, settle: 10s } }]\n";
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("report-scaled.yaml");
+    std::fs::write(&path, scenario).unwrap();
+    let (page, text) = folder("report-scaled", path.to_str().unwrap(), &[]);
+    for part in [
+        "What the fleet cost",
+        "Endpoints that serve over time, first seed",
+        "Requests in flight at each endpoint over time",
+        "Requests waiting in each endpoint over time",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    // Per policy: loads, in flight, waiting; for both: two distributions of which one has no streams, the fleet, latency against success.
+    assert_eq!(page.matches("<svg").count(), 2 * 3 + 3, "{}", page.matches("<svg").count());
+    for part in [
+        "### What the fleet cost",
+        "### Endpoints over time",
+        "| policy | serve | start |",
+        "### Requests waiting in each endpoint",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
 }

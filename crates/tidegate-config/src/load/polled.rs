@@ -25,7 +25,7 @@ pub struct Polled {
 }
 
 /// The key `path` with its default.
-pub(super) const fn path(default: &'static str) -> Key {
+pub(crate) const fn path(default: &'static str) -> Key {
     Key {
         name: "path",
         kind: Kind::Path,
@@ -36,7 +36,7 @@ pub(super) const fn path(default: &'static str) -> Key {
 }
 
 /// The key `url`.
-pub(super) const URL: Key = Key {
+pub(crate) const URL: Key = Key {
     name: "url",
     kind: Kind::PageUrl,
     absent: Absent::Means("path at the endpoint itself"),
@@ -44,32 +44,42 @@ pub(super) const URL: Key = Key {
     example: "'http://{host}:9400/metrics'",
 };
 
-pub(super) const INTERVAL: Key = Key {
-    name: "interval",
-    kind: Kind::Duration { min: 0.01, max: 3600.0, word: None },
-    absent: Absent::Default("1s"),
-    summary: "Time between two polls of an endpoint; never less than ten times what the last answer took.",
-    example: "1s",
-};
+/// The key `interval` with its default.
+pub(crate) const fn every(default: &'static str) -> Key {
+    Key {
+        name: "interval",
+        kind: Kind::Duration { min: 0.01, max: 3600.0, word: None },
+        absent: Absent::Default(default),
+        summary: "Time between two polls of an endpoint; never less than ten times what the last answer took.",
+        example: default,
+    }
+}
 
-pub(super) const TIMEOUT: Key = Key {
-    name: "timeout",
-    kind: Kind::Duration { min: 0.001, max: 3600.0, word: None },
-    absent: Absent::Default("500ms"),
-    summary: "Longest time until an answer; at most the interval.",
-    example: "500ms",
-};
+/// The key `timeout` with its default.
+pub(crate) const fn within(default: &'static str) -> Key {
+    Key {
+        name: "timeout",
+        kind: Kind::Duration { min: 0.001, max: 3600.0, word: None },
+        absent: Absent::Default(default),
+        summary: "Longest time until an answer; at most the interval.",
+        example: default,
+    }
+}
+
+pub(crate) const INTERVAL: Key = every("1s");
+
+pub(crate) const TIMEOUT: Key = within("500ms");
 
 impl Polled {
     /// Reads `path`, `interval` and `timeout`.
-    pub(super) fn read(r: &mut Reader<'_, '_>) -> Self {
+    pub(crate) fn read(r: &mut Reader<'_, '_>) -> Self {
         let path = r.value("path", scalar::path).unwrap_or_default();
         let interval = r.duration("interval");
         Self { path, beside: None, interval, timeout: timeout_within(r, interval, &["interval"]) }
     }
 
     /// [`Polled::read`], and `url`.
-    pub(super) fn read_beside(r: &mut Reader<'_, '_>) -> Self {
+    pub(crate) fn read_beside(r: &mut Reader<'_, '_>) -> Self {
         let beside = r.value("url", beside);
         if beside.is_some() && r.is_set("path") {
             let hint = "the URL has a path of its own: remove `path`";

@@ -1,14 +1,14 @@
 //! `adaptive`: the request goes where it costs itself and everybody else the least time.
 //!
 //! ```text
-//! cost_i = s_i (W_i + u)                              own wait and own prefill                            [s]
+//! cost_i = start_i + seat_i + s_i (W_i + u)           own wait and own prefill                            [s]
 //!        + externality s_i u / 2                 the same prefill as those behind it feel it              [s]
 //!        + first_words (tau_i + max(0, tau_i - tau0_i))  own first words, and what one more stream adds   [s]
 //!        + barrier k_i / (1 - k_i)               KV memory that fills up                                  [s]
 //! ```
 //!
 //! `u` is the work the request brings in prompt tokens (1 if opaque), `W_i` the work ahead of it, `s_i` learned seconds per unit of work
-//! ([`speed`]), `tau_i` learned seconds between tokens ([`pace`]), `k_i` the used share of KV memory where engines tell it. Costs within `tie` of the lowest are equal:
+//! ([`speed`]), `start_i` the seconds until an adapter is loaded there ([`crate::placement`]), `seat_i` those until one of its places is free ([`seats`]), `tau_i` learned seconds between tokens ([`pace`]), `k_i` the used share of KV memory where engines tell it. Costs within `tie` of the lowest are equal:
 //! fewest in flight, then chance. All endpoints are priced, as own credit (the work sent and not yet begun) prevents the herd; over 64,
 //! 32 drawn at random. An endpoint that joins a pool in
 //! use, or returns, gets one request at a time until its first answer: a dead engine looks idle.
@@ -24,6 +24,7 @@ mod pace;
 
 use super::draw::draw;
 use super::outstanding::Outstanding;
+use super::seats::Seats;
 use super::speed::{self, PoolSpeed, Speed};
 use super::tie::{Lowest, PerEndpoint};
 use super::{Cx, Pick, Picker, Usable, fastest_recovery};
@@ -53,7 +54,7 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
             name: "first_words",
             summary: "output tokens whose pace counts in the price",
             unit: "tokens",
-            kind: ParamKind::Float { min: 0.0, max: 16.0 },
+            kind: ParamKind::Float { min: 0.0, max: 64.0 },
             default: Value::Float(4.0),
             example: "4",
         },
@@ -102,6 +103,7 @@ struct Known {
     unproven: bool,
     speed: Speed,
     pace: Pace,
+    seats: Seats,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +113,8 @@ struct Priced {
     cost: f64,
     /// Seconds until the first token.
     ttft: f64,
+    /// Seconds between two tokens.
+    tpot: f64,
 }
 
 /// The picker.
@@ -187,22 +191,30 @@ impl Adaptive {
             let u = req.work_at(id);
             let pace = self.known.at(id).pace.at(now, self.memory_s, present).or(self.pool.pace());
             let words = pace.map_or(0.0, |(tau, tau0)| tau + (tau - tau0).max(0.0));
-            let ttft = s * (ahead + u);
+            let seat = self.known.at(id).seats.wait_s(present);
+            let ttft = req.start_s(id) + seat + s * (ahead + u);
+            let tpot = pace.map_or(0.0, |(tau, _)| tau);
             let memory = self.work.barrier_s(id, now, in_flight, self.barrier_s);
             // Half of what its prefill adds is felt by those who queue behind.
             let others = self.externality * s * u / 2.0;
             let cost = ttft + others + self.first_words * words + memory;
-            self.priced.push(Priced { id, in_flight, cost, ttft });
+            self.priced.push(Priced { id, in_flight, cost, ttft, tpot });
         }
     }
 }
 
 impl Adaptive {
-    /// Leaves the endpoints out that would be late, where the request has a goal and others are not; with none in time, the earliest stay.
+    /// Leaves the endpoints out that would be late or too slow, where the request has such goals and others are not; with none in time, the
+    /// earliest stay, and with none fast enough the fastest of those.
     fn keep_in_time(&mut self, req: &Request<'_>) {
-        let Some(goal_s) = req.ttft_goal.map(|g| g.as_secs_f64()).filter(|_| self.pool.is_known()) else { return };
-        let soonest = self.priced.iter().map(|p| p.ttft).fold(f64::INFINITY, f64::min);
-        self.priced.retain(|p| p.ttft <= goal_s.max(soonest));
+        if !self.pool.is_known() {
+            return;
+        }
+        for (goal, of) in [(req.ttft_goal, (|p| p.ttft) as fn(&Priced) -> f64), (req.tpot_goal, |p| p.tpot)] {
+            let Some(goal_s) = goal.map(|g| g.as_secs_f64()) else { continue };
+            let least = self.priced.iter().map(of).fold(f64::INFINITY, f64::min);
+            self.priced.retain(|p| of(p) <= goal_s.max(least));
+        }
     }
 }
 
@@ -250,8 +262,14 @@ impl Picker for Adaptive {
     fn first_byte_s(&self, now: Instant, id: EndpointId, req: &Request<'_>, _endpoints: &Endpoints) -> Option<f64> {
         self.pool.is_known().then(|| {
             let (s, ahead) = self.queue(now, id);
-            s * (ahead + req.work_at(id))
+            req.start_s(id) + s * (ahead + req.work_at(id))
         })
+    }
+
+    fn token_s(&self, now: Instant, id: EndpointId, endpoints: &Endpoints) -> Option<f64> {
+        let present = self.work.present(id, now, endpoints.get(id).in_flight);
+        let own = self.known.get(id).and_then(|k| k.pace.at(now, self.memory_s, present));
+        own.or(self.pool.pace()).map(|(tau, _)| tau)
     }
 
     fn reconfigure(&mut self, cfg: &PoolConfig) -> bool {
@@ -301,6 +319,7 @@ impl Picker for Adaptive {
             EndpointEvent::Returned => self.known.at(id).unproven = true,
             EndpointEvent::FirstByte(d, ttft_s) => {
                 self.known.at(id).unproven = false;
+                let ttft_s = &d.in_queue_s(*ttft_s);
                 if let Some(x) = d.predicted.work() {
                     let speed = &mut self.known.at(id).speed;
                     let expected_s = speed.seconds_per_unit_at(now, self.memory_s, &self.pool, 1.0) * x;
@@ -309,6 +328,12 @@ impl Picker for Adaptive {
                     speed.on_answer(now, self.memory_s, x, *ttft_s);
                 }
             }
+            EndpointEvent::Ended(d, _, took_s) => {
+                if let Some(at) = d.first_byte_at {
+                    self.known.at(id).seats.on_end(took_s - at.secs_since(d.at));
+                }
+            }
+            EndpointEvent::Reported(report) => self.known.at(id).seats.on_report(&report.work),
             EndpointEvent::Progress { tokens, stream_s, elapsed } => {
                 let n = self.work.present(id, now, endpoints.get(id).in_flight);
                 let pace = &mut self.known.at(id).pace;

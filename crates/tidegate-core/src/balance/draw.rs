@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 const PRICE_ALL: usize = 64;
 /// Endpoints drawn at random beyond that (notes: adaptive, section 1: 32 of 64 cost 2 to 7 % of mean time to first token).
 const DRAWN: usize = 32;
-/// Endpoints priced beside those because they are expected to hold most of the prompt.
+/// Endpoints priced beside those because they are expected to hold most of the prompt, and as many because its adapter is loaded there.
 const LONGEST: usize = 4;
 
 /// Fills `into` with the endpoints to price. O(min(n, 64)).
@@ -20,6 +20,8 @@ pub(super) fn draw(cx: &mut Cx<'_>, req: &Request<'_>, usable: &Usable<'_>, into
     } else {
         into.extend((0..DRAWN).map(|_| usable.random(cx.rng)));
         into.extend(longest(req.matched).filter(|&id| usable.contains(id)));
+        let ready = req.starts.iter().filter(|s| s.1 <= 0.0).map(|s| s.0);
+        into.extend(ready.filter(|&id| usable.contains(id)).take(LONGEST));
     }
 }
 

@@ -93,7 +93,7 @@ impl Picker for LeastWork {
             let e = usable.endpoints.get(id);
             let (s, ahead) = self.queue(cx.now, e.id);
             let barrier_s = self.work.barrier_s(e.id, cx.now, e.in_flight, self.barrier_s);
-            let score = s * (ahead + req.work_at(e.id)) + barrier_s;
+            let score = req.start_s(id) + s * (ahead + req.work_at(e.id)) + barrier_s;
             lowest.offer(cx, e.id, score, f64::from(e.in_flight));
         }
         lowest.take().map(|id| Pick::of(id, if req.matched_at(id) > 0.0 { "cached" } else { "" }))
@@ -106,7 +106,7 @@ impl Picker for LeastWork {
     fn first_byte_s(&self, now: Instant, id: EndpointId, req: &Request<'_>, _endpoints: &Endpoints) -> Option<f64> {
         self.pool.is_known().then(|| {
             let (s, ahead) = self.queue(now, id);
-            s * (ahead + req.work_at(id))
+            req.start_s(id) + s * (ahead + req.work_at(id))
         })
     }
 
@@ -122,8 +122,9 @@ impl Picker for LeastWork {
             EndpointEvent::Added { .. } | EndpointEvent::Removed => *self.speeds.at(id) = Speed::default(),
             EndpointEvent::FirstByte(d, ttft_s) => {
                 if let Some(x) = d.predicted.work() {
-                    self.pool.on_answer(x, *ttft_s);
-                    self.speeds.at(id).on_answer(now, self.memory_s, x, *ttft_s);
+                    let in_queue_s = d.in_queue_s(*ttft_s);
+                    self.pool.on_answer(x, in_queue_s);
+                    self.speeds.at(id).on_answer(now, self.memory_s, x, in_queue_s);
                 }
             }
             _ => {}

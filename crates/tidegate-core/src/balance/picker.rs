@@ -62,6 +62,11 @@ pub trait Picker: Send {
         None
     }
 
+    /// Seconds between two tokens of one more stream at `id` as far as is learned; `None` where nothing is.
+    fn token_s(&self, _now: Instant, _id: EndpointId, _endpoints: &Endpoints) -> Option<f64> {
+        None
+    }
+
     /// Takes new parameters and keeps what it has learned. `false`: it cannot, and a fresh picker takes its place.
     fn reconfigure(&mut self, _cfg: &PoolConfig) -> bool {
         false

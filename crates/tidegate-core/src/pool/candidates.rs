@@ -36,18 +36,22 @@ impl Pool {
         self.decision += 1;
         self.held_back.clear();
         self.barred = 0;
+        self.mark_unfit(req);
         if self.special.is_empty() && req.attempted.is_empty() && self.waiting_weight == 0.0 {
             return;
         }
-        let ramped =
-            |id: &&EndpointId| self.endpoints.hot[id.index()].gate == Gate::Usable && self.is_ramped(**id, class);
+        let is_fit = |id: EndpointId| self.left_out_of[id.index()] != self.decision;
+        let usable = |id: EndpointId| self.endpoints.hot[id.index()].gate == Gate::Usable && is_fit(id);
+        let ramped = |id: &&EndpointId| usable(**id) && self.is_ramped(**id, class);
+        let fit = self.usable.len() - self.unfit;
         // Not when every usable endpoint is being ramped up, as somebody must serve.
-        let all_ramped = self.special.iter().filter(ramped).count() >= self.usable.len();
+        let all_ramped = self.special.iter().filter(ramped).count() >= fit;
         let per_second = self.rate.per_second_at(now);
         for k in 0..self.special.len() {
             let id = self.special[k];
             let hot = &self.endpoints.hot[id.index()];
-            if hot.gate != Gate::Usable || req.attempted.contains(&id) {
+            let is_unfit = self.left_out_of[id.index()] == self.decision;
+            if hot.gate != Gate::Usable || is_unfit || req.attempted.contains(&id) {
                 continue;
             }
             let fair = (hot.weight / self.usable_weight.max(f64::MIN_POSITIVE)).min(1.0);
@@ -81,8 +85,10 @@ impl Pool {
             }
         }
         let held = self.held_back.len();
-        let tried = req.attempted.iter().filter(|id| self.endpoints.hot[id.index()].gate == Gate::Usable).count();
-        if held > 0 && held + tried + self.barred >= self.usable.len() {
+        let is_fit = |id: &&EndpointId| self.needs(req).is_none_or(|n| n.are_met(**id));
+        let is_usable = |id: &&EndpointId| self.endpoints.hot[id.index()].gate == Gate::Usable;
+        let tried = req.attempted.iter().filter(is_usable).filter(is_fit).count();
+        if held > 0 && held + tried + self.barred >= fit {
             // Nobody would be left.
             self.held_back.clear();
         }
@@ -100,12 +106,14 @@ impl Pool {
         self.scratch.clear();
         if self.usable.is_empty() {
             if self.gates[Gate::CoolingDown as usize] > 0 {
+                let needs = self.placement.is_active().then(|| self.placement.needs(req));
                 let cooling = self.endpoints.hot.iter().filter(|e| e.gate == Gate::CoolingDown).map(|e| e.id);
-                self.scratch.extend(cooling.filter(|id| !req.attempted.contains(id)));
+                let fits = |id: &EndpointId| needs.is_none_or(|n| n.are_met(*id));
+                self.scratch.extend(cooling.filter(fits).filter(|id| !req.attempted.contains(id)));
             }
             return true;
         }
-        if self.held_back.is_empty() && self.barred == 0 && req.attempted.is_empty() {
+        if self.held_back.is_empty() && self.barred == 0 && self.unfit == 0 && req.attempted.is_empty() {
             return false;
         }
         let stays = |id: &&EndpointId| self.left_out_of[id.index()] != self.decision;
@@ -118,8 +126,10 @@ impl Pool {
         if self.special.is_empty() || !req.attempted.is_empty() {
             return None;
         }
+        let needs = self.needs(req);
         let ready = |id: &EndpointId| {
-            matches!(self.endpoints.hot[id.index()].gate, Gate::Open | Gate::Usable)
+            needs.is_none_or(|n| n.are_met(*id))
+                && matches!(self.endpoints.hot[id.index()].gate, Gate::Open | Gate::Usable)
                 && self.classes[class].circuits[id.index()].wants_trial()
                 && self.members[id.index()].not_before <= now
                 && !self.is_full(*id)

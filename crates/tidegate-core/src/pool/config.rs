@@ -3,6 +3,7 @@
 use crate::breaker::registry::default_breaker;
 use crate::descriptor::Params;
 use crate::limit::gradient::GradientConfig;
+use crate::placement::Serves;
 use crate::prefix::PrefixConfig;
 use crate::queue::QueueConfig;
 use crate::time::Duration;
@@ -49,8 +50,10 @@ pub struct PoolConfig {
     pub learn_replicas: bool,
     /// What is remembered of prompts sent, for engines with a prefix cache; `None`: nothing.
     pub prefix: Option<PrefixConfig>,
-    /// Whether a request is refused at once whose first token is predicted to come after its goal.
+    /// Whether a request is refused at once whose first token is predicted to come after its goal, or its tokens too slowly.
     pub refuse_late: bool,
+    /// Time an endpoint takes to load a LoRA adapter that it does not hold; zero prices nothing.
+    pub adapter_load: Duration,
 }
 
 impl PoolConfig {
@@ -76,6 +79,7 @@ impl PoolConfig {
             learn_replicas: true,
             prefix: None,
             refuse_late: false,
+            adapter_load: Duration::from_millis(200),
         }
     }
 }
@@ -100,12 +104,14 @@ pub struct EndpointConfig {
     pub max_in_flight: Option<u32>,
     /// A bound that follows its times to first byte, up to `max_in_flight`; `None` has none.
     pub adaptive: Option<GradientConfig>,
+    /// What it serves, as far as it is told and not asked.
+    pub serves: Serves,
 }
 
 impl EndpointConfig {
     /// An endpoint of weight 1 without a bound.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), weight: 1.0, max_in_flight: None, adaptive: None }
+        Self { name: name.into(), weight: 1.0, max_in_flight: None, adaptive: None, serves: Serves::default() }
     }
 
     /// Load (0..1) that one request is taken to add before anything is learned.

@@ -58,6 +58,10 @@ pub enum Shed {
     TenantLimit,
     /// Its first token would come later than its goal allows, wherever it went.
     GoalUnreachable,
+    /// Its tokens would come slower than its goal allows, wherever it went.
+    PaceUnreachable,
+    /// No endpoint of the pool serves the model it asks for.
+    ModelNotServed,
     /// A retry, and no attempt or budget is left for it.
     RetryBudget,
     /// A retry, and every usable endpoint was tried.
@@ -80,6 +84,8 @@ impl Shed {
             Self::PoolLimit => "pool_concurrency_limit_exceeded",
             Self::TenantLimit => "tenant_concurrency_limit_exceeded",
             Self::GoalUnreachable => "ttft_goal_unreachable",
+            Self::PaceUnreachable => "tpot_goal_unreachable",
+            Self::ModelNotServed => "model_not_found",
             Self::RetryBudget => "retry_budget_exhausted",
             Self::Exhausted => "all_endpoints_failed",
         }
@@ -100,6 +106,8 @@ impl Shed {
             Self::PoolLimit => "the pool has as many requests in flight as its concurrency limit allows",
             Self::TenantLimit => "the tenant has as many requests in flight as its share of the pool allows",
             Self::GoalUnreachable => "the first token would come later than the goal for it allows, on every endpoint",
+            Self::PaceUnreachable => "tokens would come slower than the goal for it allows, on every endpoint",
+            Self::ModelNotServed => "no endpoint of this pool serves the model asked for",
             Self::RetryBudget => "the attempt failed and no retry is left",
             Self::Exhausted => "every endpoint of this pool that could be tried has failed this request",
         }

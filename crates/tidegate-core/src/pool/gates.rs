@@ -7,6 +7,7 @@ use crate::id::EndpointId;
 use crate::journal::Entry;
 use crate::load::Degraded;
 use crate::queue::FairQueue;
+use crate::request::Request;
 use crate::time::{Duration, Instant};
 use core::cmp::Reverse;
 
@@ -176,6 +177,8 @@ impl Pool {
         for member in self.members.iter().filter(|m| !m.removed && !m.draining) {
             match member.health.verdict() {
                 Some(true) => passing += 1,
+                // One that joined and never passed is still starting: a pool that grows by more than it has is well.
+                Some(false) if member.cold && !member.was_healthy => {}
                 Some(false) => failing += 1,
                 // Not checked yet says nothing about the pool.
                 None => {}
@@ -195,10 +198,17 @@ impl Pool {
     }
 
     /// The refusal that names what would have to change.
-    pub(super) fn refuse(&self, now: Instant) -> Decision {
-        let count = |g: Gate| self.gates[g as usize];
+    pub(super) fn refuse(&self, now: Instant, req: &Request<'_>) -> Decision {
+        let needs = self.needs(req);
+        let fits = |id| needs.is_none_or(|n| n.are_met(id));
+        let count = |g: Gate| match needs {
+            None => self.gates[g as usize],
+            Some(_) => self.endpoints.hot.iter().filter(|e| e.gate == g && fits(e.id)).count() as u32,
+        };
         let why = if self.fails_closed() {
             Shed::NoHealthyEndpoint
+        } else if needs.is_some_and(|n| n.is_unknown_model()) {
+            Shed::ModelNotServed
         } else if count(Gate::Usable) > 0 {
             Shed::Exhausted
         } else if count(Gate::Full) > 0 {

@@ -40,6 +40,10 @@ pub struct Dispatch {
     pub work: f64,
     /// Prompt tokens noted as sent to its endpoint before, trust left out.
     pub matched: f64,
+    /// Hash of the model asked for; 0 if none is named.
+    pub model: u64,
+    /// Seconds until its endpoint could begin, beside the queue there.
+    pub start_s: f64,
     /// What the policy predicted.
     pub predicted: Prediction,
     /// Whether it is the trial of an endpoint whose breaker is half-open.
@@ -50,6 +54,14 @@ pub struct Dispatch {
     pub beside: (u32, u32),
     /// What its breaker has to know of it.
     pub(crate) traced: Traced,
+}
+
+impl Dispatch {
+    /// Of `ttft_s` seconds to the first byte, those spent in the queue and in prefill: what it was to wait for an adapter is left out, but
+    /// never more than half, as that is an estimate.
+    pub(crate) fn in_queue_s(&self, ttft_s: f64) -> f64 {
+        (ttft_s - self.start_s).max(ttft_s / 2.0)
+    }
 }
 
 /// What a breaker has to know of a dispatch.

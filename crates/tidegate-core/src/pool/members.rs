@@ -12,6 +12,7 @@ use crate::id::EndpointId;
 use crate::journal::Entry;
 use crate::limit::gradient::Gradient;
 use crate::load::LoadSignal;
+use crate::placement::Serves;
 use crate::ramp::Ramp;
 use crate::time::{Duration, Instant};
 
@@ -37,6 +38,7 @@ impl Pool {
             gradient: cfg.adaptive.map(Gradient::new),
             draining: false,
             removed: false,
+            told: Serves::default(),
             cold,
             was_healthy: false,
             health: Health::default(),
@@ -71,6 +73,7 @@ impl Pool {
             self.endpoints.loads[id.index()] = load;
             self.endpoints.names[id.index()] = cfg.name;
         }
+        self.renew_serves(id);
         if cold && !self.checked {
             self.start_warm_up(now, id);
         }
@@ -94,6 +97,7 @@ impl Pool {
     pub fn remove(&mut self, now: Instant, id: EndpointId) {
         let Some(member) = self.members.get_mut(id.index()).filter(|m| !m.removed) else { return };
         member.removed = true;
+        self.placement.set(id, None);
         self.record(now, &Entry::Removed(id));
         self.refresh(now, id);
         self.watch_panic(now);
@@ -119,6 +123,7 @@ impl Pool {
         if let Some(prefixes) = &mut self.prefixes {
             prefixes.remove(id);
         }
+        self.adapters.forget(id);
         self.vacant.push(id);
     }
 

@@ -74,6 +74,9 @@ impl Pool {
         if old.weight.to_bits() != cfg.weight.to_bits() {
             self.on_weight(now, id, cfg.weight);
         }
+        if old.serves != cfg.serves {
+            self.renew_serves(id);
+        }
         self.refresh(now, id);
         self.serve_queue(now);
     }

@@ -30,6 +30,7 @@ impl Pool {
         let Some(dispatch) = self.in_flight.remove(key) else { return };
         let took_s = now.secs_since(dispatch.at);
         self.tenants.on_end(dispatch.tenant, id);
+        self.tell_adapter(dispatch.model, id, false);
         let hot = &mut self.endpoints.hot[id.index()];
         hot.in_flight -= 1;
         if dispatch.first_byte_at.is_none() {
@@ -50,6 +51,9 @@ impl Pool {
 
     /// An answer tells how much of its prompt was in the cache; an engine that cannot be reached will be back with an empty one.
     fn learn_of_cache(&mut self, id: EndpointId, dispatch: &Dispatch, outcome: &Outcome) {
+        if outcome.verdict == Verdict::Failed(Failure::Connect) {
+            self.adapters.forget(id);
+        }
         let Some(prefixes) = &mut self.prefixes else { return };
         if let Some(cached) = outcome.cached_tokens {
             prefixes.on_told(id, f64::from(cached), dispatch.matched);

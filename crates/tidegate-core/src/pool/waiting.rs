@@ -4,19 +4,17 @@
 //! once, so nothing waits while a place is free; each decision lies ready until its waiter takes it. A waiter that leaves gives back
 //! what it was given. While somebody waits, nobody overtakes: a newcomer goes through the queue too.
 
-use super::{Decision, Pool, Shed};
+use super::{COME_AGAIN, Decision, Pool, Shed};
 use crate::endpoint::Gate;
 use crate::event::Effect;
 use crate::id::EndpointId;
 use crate::journal::{Decided, Entry};
 use crate::limit::gradient::Gradient;
 use crate::outcome::{Outcome, Verdict};
-use crate::queue::{FairQueue, QueueFull, Waiter, WaiterId, Waiting};
+use crate::queue::{FairQueue, May, QueueFull, Waiter, WaiterId, Waiting};
 use crate::request::Request;
-use crate::time::{Duration, Instant};
-
-/// Time after which a refused client may come again, where nothing better is known.
-const COME_AGAIN: Duration = Duration::from_secs(1);
+use crate::time::Instant;
+use alloc::vec::Vec;
 
 impl Pool {
     /// Requests that wait.
@@ -79,7 +77,13 @@ impl Pool {
         }
         let waiting = Waiting::of(req, now);
         let until = waiting.deadline.min(now + queue.config().max_wait);
-        let (priority, tenant, weight) = (waiting.priority, waiting.tenant, waiting.weight);
+        let predicted = queue.predicted_wait(&waiting);
+        if self.cfg.refuse_late
+            && let (Some(goal), Some(wait)) = (req.ttft_goal, predicted)
+            && wait > goal
+        {
+            return Decision::Shed { why: Shed::GoalUnreachable, retry_after: Some(wait - goal) };
+        }
         let id = match queue.push(waiting) {
             Ok(id) => id,
             Err(full) => {
@@ -88,7 +92,6 @@ impl Pool {
                     QueueFull::Tenant => Shed::TenantQueueFull,
                     QueueFull::TooLong => Shed::QueueTooLong,
                 };
-                let predicted = queue.predicted_wait(usize::from(priority), tenant, weight);
                 return Decision::Shed { why, retry_after: Some(predicted.unwrap_or_default().max(COME_AGAIN)) };
             }
         };
@@ -107,7 +110,7 @@ impl Pool {
             self.put_ready(id, Decision::Shed { why: Shed::QueueTimeout, retry_after: Some(COME_AGAIN) });
         }
         while let Some((id, waiting)) = self.pop_servable(now, &mut queue) {
-            let decision = self.place(now, &waiting.request(), None);
+            let decision = self.place(now, &waiting.request(now), None);
             self.put_ready(id, decision);
         }
         self.waiting_weight = 0.0;
@@ -125,12 +128,35 @@ impl Pool {
             return None;
         }
         self.waiting_weight = queue.waiting_weight();
-        let fits = |w: &Waiting, any: bool| {
-            let req = w.request();
-            self.usable.iter().any(|&id| !req.attempted.contains(&id) && (any || !self.is_over_share(&req, id)))
+        // Who had no place for one request of a kind has none for the next.
+        let (mut stuck, mut stuck_any) = (Vec::new(), Vec::new());
+        let fits = |w: &Waiting, any: bool, stuck: &mut Vec<_>| {
+            let req = w.request(now);
+            let needs = self.needs(&req);
+            let kind = needs.filter(|_| req.attempted.is_empty()).map(|n| (req.tenant, req.model, n.context()));
+            if stuck.contains(&kind) {
+                return May::Stay;
+            }
+            let may = |id: EndpointId| {
+                needs.is_none_or(|n| n.are_met(id))
+                    && !req.attempted.contains(&id)
+                    && (any || !self.is_over_share(&req, id))
+            };
+            if self.usable.iter().any(|&id| may(id)) {
+                return May::Go;
+            }
+            // Those behind it may go where it may not.
+            match kind {
+                Some(_) => stuck.push(kind),
+                None if req.attempted.is_empty() => return May::StayAndAllBehind,
+                None => {}
+            }
+            May::Stay
         };
         // A place that only those could take who have their share already is better taken than left free.
-        queue.pop_next(now, |w| fits(w, false)).or_else(|| queue.pop_next(now, |w| fits(w, true)))
+        queue
+            .pop_next(now, |w| fits(w, false, &mut stuck))
+            .or_else(|| queue.pop_next(now, |w| fits(w, true, &mut stuck_any)))
     }
 
     /// Whether the tenant of `req`, who waits, holds its share of the places of `id` while another tenant waits too.

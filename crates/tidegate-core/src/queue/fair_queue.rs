@@ -10,7 +10,7 @@
 //!
 //! Waiting costs nothing but memory: there is no thread, timer or poll per waiter, and one that leaves is gone at once.
 
-use super::tenant_queue::TenantQueue;
+use super::tenant_queue::{InLine, TenantQueue};
 use super::{QueueConfig, WaiterId, Waiting};
 use crate::time::{Duration, Instant, duration_from_secs};
 use alloc::collections::BinaryHeap;
@@ -51,6 +51,17 @@ pub enum QueueFull {
     Tenant,
     /// At the speed of late the turn would come after the deadline.
     TooLong,
+}
+
+/// Whether a waiting request may be served now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum May {
+    /// It may.
+    Go,
+    /// It may not, but those behind it might: it may not go where a place is free, as a retry that was there, or as its model is not.
+    Stay,
+    /// It may not, and where it may not go, those behind it may not either.
+    StayAndAllBehind,
 }
 
 /// Who waits, and who is next.
@@ -102,13 +113,13 @@ impl FairQueue {
             into.owed += class.owed;
             into.waiting += class.waiting;
             for tenant in class.tenants {
-                for (slot, _) in &tenant.waiting {
+                for InLine { slot, .. } in &tenant.waiting {
                     if let Some((_, Some(waiting))) = self.slots.get_mut(*slot as usize) {
                         waiting.priority = place as u8;
                     }
                 }
                 match into.tenants.iter_mut().find(|t| t.tenant == tenant.tenant) {
-                    Some(same) => same.waiting.extend(tenant.waiting),
+                    Some(same) => tenant.waiting.into_iter().for_each(|w| same.push(w)),
                     None => into.tenants.push(tenant),
                 }
             }
@@ -169,7 +180,7 @@ impl FairQueue {
         }
         waiting.deadline = waiting.deadline.min(waiting.queued_at + self.cfg.max_wait);
         let number = usize::from(waiting.priority).min(self.classes.len() - 1);
-        let ahead = self.predicted_wait(number, waiting.tenant, waiting.weight);
+        let ahead = self.predicted_wait(&waiting);
         if ahead.is_some_and(|d| waiting.queued_at + d > waiting.deadline) {
             return Err(QueueFull::TooLong);
         }
@@ -188,7 +199,7 @@ impl FairQueue {
             (self.slots.len() - 1) as u32
         });
         tenant.weight = if waiting.weight > 0.0 { waiting.weight } else { 1e-6 };
-        tenant.waiting.push_back((slot, waiting.cost));
+        tenant.push(InLine { slot, cost: waiting.cost, by: waiting.by() });
         class.waiting += 1;
         if self.waiting_cost <= 0.0 {
             // The clock of the speed of serving begins when somebody first waits.
@@ -214,10 +225,10 @@ impl FairQueue {
         class.waiting -= 1;
         if let Some(place) = class.tenants.iter().position(|t| t.tenant == waiting.tenant) {
             let tenant = &mut class.tenants[place];
-            if tenant.waiting.front().is_some_and(|(slot, _)| *slot == id.slot) {
+            if tenant.waiting.front().is_some_and(|w| w.slot == id.slot) {
                 tenant.waiting.pop_front();
             } else {
-                tenant.waiting.retain(|(slot, _)| *slot != id.slot);
+                tenant.waiting.retain(|w| w.slot != id.slot);
             }
             if tenant.waiting.is_empty() {
                 // A tenant that has nothing to send saves nothing up.
@@ -253,8 +264,8 @@ impl FairQueue {
     }
 
     /// The next waiter that `may` be served, taken out. A tenant that has nobody to serve now is passed over.
-    pub fn pop_next(&mut self, now: Instant, may: impl FnMut(&Waiting) -> bool) -> Option<(WaiterId, Waiting)> {
-        let Next { number, place, slot, cost, turns } = self.choose(may)?;
+    pub fn pop_next(&mut self, now: Instant, may: impl FnMut(&Waiting) -> May) -> Option<(WaiterId, Waiting)> {
+        let Next { number, place, slot, cost, turns } = self.choose(now, may)?;
         let class = &mut self.classes[number];
         for tenant in &mut class.tenants {
             tenant.deficit += turns * tenant.weight;
@@ -270,26 +281,31 @@ impl FairQueue {
         Some((id, waiting))
     }
 
-    /// The first of a tenant that may be served. Only a retry is overtaken by those behind it: it may not go where a place is free, and they
-    /// may; where a newcomer may not go, those behind it may not either.
-    fn first_of(&self, tenant: &TenantQueue, may: &mut impl FnMut(&Waiting) -> bool) -> Option<(u32, f64)> {
-        for &(slot, cost) in &tenant.waiting {
-            let waiting = self.slots[slot as usize].1.as_ref()?;
-            if may(waiting) {
-                return Some((slot, cost));
-            }
-            if waiting.attempted.is_empty() {
-                return None;
+    /// The first of a tenant that may be served. Whose answer would be late already goes behind those that can still be in time: earliest
+    /// first alone, under overload, makes everybody late.
+    fn first_of(
+        &self,
+        now: Instant,
+        tenant: &TenantQueue,
+        may: &mut impl FnMut(&Waiting) -> May,
+    ) -> Option<(u32, f64)> {
+        let late = tenant.waiting.partition_point(|w| w.by < now);
+        for InLine { slot, cost, .. } in tenant.waiting.iter().skip(late).chain(tenant.waiting.iter().take(late)) {
+            let waiting = self.slots[*slot as usize].1.as_ref()?;
+            match may(waiting) {
+                May::Go => return Some((*slot, *cost)),
+                May::Stay => {}
+                May::StayAndAllBehind => return None,
             }
         }
         None
     }
 
     /// The next of one class.
-    fn best_of(&self, number: usize, may: &mut impl FnMut(&Waiting) -> bool) -> Option<Next> {
+    fn best_of(&self, now: Instant, number: usize, may: &mut impl FnMut(&Waiting) -> May) -> Option<Next> {
         let mut best: Option<Next> = None;
         for (place, tenant) in self.classes[number].tenants.iter().enumerate() {
-            let Some((slot, cost)) = self.first_of(tenant, may) else { continue };
+            let Some((slot, cost)) = self.first_of(now, tenant, may) else { continue };
             let turns = tenant.turns_to(cost);
             if best.as_ref().is_none_or(|b| turns < b.turns) {
                 best = Some(Next { number, place, slot, cost, turns });
@@ -299,18 +315,17 @@ impl FairQueue {
     }
 
     /// The next waiter that may be served.
-    fn choose(&self, mut may: impl FnMut(&Waiting) -> bool) -> Option<Next> {
+    fn choose(&self, now: Instant, mut may: impl FnMut(&Waiting) -> May) -> Option<Next> {
         // What is owed first, from the lowest class up: the highest one also has all that nobody reserved.
         for (number, class) in self.classes.iter().enumerate().skip(1).rev().filter(|(_, c)| c.waiting > 0) {
-            let first =
-                class.tenants.iter().filter_map(|t| t.waiting.front()).map(|(_, c)| *c).fold(f64::MAX, f64::min);
+            let first = class.tenants.iter().filter_map(|t| t.waiting.front()).map(|w| w.cost).fold(f64::MAX, f64::min);
             if class.owed >= first
-                && let Some(next) = self.best_of(number, &mut may)
+                && let Some(next) = self.best_of(now, number, &mut may)
             {
                 return Some(next);
             }
         }
-        (0..self.classes.len()).find_map(|number| self.best_of(number, &mut may))
+        (0..self.classes.len()).find_map(|number| self.best_of(now, number, &mut may))
     }
 
     /// Each class that waits is owed its share of what is served, and the one that was served owes it back.
@@ -332,19 +347,22 @@ impl FairQueue {
         self.served_s = self.served_s * fade + dt;
     }
 
-    /// How long a request of `tenant` would wait at the speed of late: everybody in front of it, or by its fair share if that is less.
-    /// `None` while too little was served to say.
-    pub fn predicted_wait(&self, number: usize, tenant: u64, weight: f64) -> Option<Duration> {
+    /// How long `new` would wait at the speed of late: everybody in front of it, or by its tenant's fair share if that is less. `None` while
+    /// too little was served to say.
+    pub fn predicted_wait(&self, new: &Waiting) -> Option<Duration> {
+        let (tenant, weight) = (new.tenant, new.weight);
+        let number = usize::from(new.priority).min(self.classes.len() - 1);
         let known = self.served >= SPEED_SAMPLES && self.served_s > 0.0;
         let speed = known.then(|| self.served_cost / self.served_s).filter(|s| *s > 0.0)?;
         let class = self.classes.get(number)?;
         let above: f64 = self.classes[..number].iter().flat_map(|c| &c.tenants).map(TenantQueue::cost).sum();
         let (mut all, mut own, mut weights) = (0.0, 0.0, weight.max(1e-6));
         for t in &class.tenants {
-            all += t.cost();
             if t.tenant == tenant {
-                own = t.cost();
+                own = t.cost_until(new.by());
+                all += own;
             } else {
+                all += t.cost();
                 weights += t.weight;
             }
         }

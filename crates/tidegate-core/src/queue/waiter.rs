@@ -42,10 +42,14 @@ impl Waiter {
 pub struct Waiting {
     pub(crate) hash_key: Option<u64>,
     pub(crate) affinity_key: Option<u64>,
+    pub(crate) model: u64,
+    pub(crate) max_output: u32,
     pub(crate) prompt_tokens: Option<u32>,
     pub(crate) prefix: Vec<u64>,
     pub(crate) block_tokens: u32,
-    pub(crate) ttft_goal: Option<Duration>,
+    /// When its first token would come too late.
+    pub(crate) due: Option<Instant>,
+    pub(crate) tpot_goal: Option<Duration>,
     pub(crate) attempted: Vec<EndpointId>,
     pub(crate) tenant: u64,
     pub(crate) route_class: u8,
@@ -62,10 +66,13 @@ impl Waiting {
         Self {
             hash_key: req.hash_key,
             affinity_key: req.affinity_key,
+            model: req.model,
+            max_output: req.max_output,
             prompt_tokens: req.prompt_tokens,
             prefix: Vec::from(req.prefix),
             block_tokens: req.block_tokens,
-            ttft_goal: req.ttft_goal,
+            due: req.ttft_goal.map(|goal| now + goal),
+            tpot_goal: req.tpot_goal,
             attempted: Vec::from(req.attempted),
             tenant: req.tenant,
             route_class: req.class,
@@ -77,16 +84,25 @@ impl Waiting {
         }
     }
 
-    /// The request, to be decided about.
-    pub(crate) fn request(&self) -> Request<'_> {
+    /// When its answer should begin.
+    pub(crate) fn by(&self) -> Instant {
+        self.due.map_or(self.deadline, |due| due.min(self.deadline))
+    }
+
+    /// The request, to be decided about at `now`: what it waited is gone from its goal.
+    pub(crate) fn request(&self, now: Instant) -> Request<'_> {
         Request {
             hash_key: self.hash_key,
             affinity_key: self.affinity_key,
+            model: self.model,
+            max_output: self.max_output,
             prompt_tokens: self.prompt_tokens,
             prefix: &self.prefix,
             block_tokens: self.block_tokens,
             matched: &[],
-            ttft_goal: self.ttft_goal,
+            starts: &[],
+            ttft_goal: self.due.map(|due| due.since(now)),
+            tpot_goal: self.tpot_goal,
             attempted: &self.attempted,
             tenant: self.tenant,
             class: self.route_class,

@@ -5,7 +5,7 @@ use crate::upstream::upload::Moved;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::Duration;
+use tidegate_config::Goals;
 use tidegate_core::id::EndpointId;
 use tidegate_core::request::Request;
 use tidegate_core::time::Instant;
@@ -22,12 +22,15 @@ pub(crate) struct Asked {
     pub(crate) upgrade: Option<HeaderValue>,
     pub(crate) hash_key: Option<u64>,
     pub(crate) affinity_key: Option<u64>,
+    /// Hash of the model's name; 0 if the request names none.
+    pub(crate) model: u64,
+    /// Most tokens of answer it lets the engine make; 0 if it does not say.
+    pub(crate) max_output: u32,
     pub(crate) prompt_tokens: Option<u32>,
     /// Chained hashes of the prompt's blocks of `block_tokens` tokens; empty where the pool has no use for them.
     pub(crate) prefix: Vec<u64>,
     pub(crate) block_tokens: u32,
-    /// Longest time to the first byte that is of use.
-    pub(crate) ttft_goal: Option<Duration>,
+    pub(crate) goals: Goals,
     pub(crate) tenant: u64,
     pub(crate) tenant_weight: f64,
     pub(crate) priority: u8,
@@ -48,10 +51,13 @@ impl Asked {
         Request {
             hash_key: self.hash_key,
             affinity_key: self.affinity_key,
+            model: self.model,
+            max_output: self.max_output,
             prompt_tokens: self.prompt_tokens,
             prefix: &self.prefix,
             block_tokens: self.block_tokens,
-            ttft_goal: self.ttft_goal,
+            ttft_goal: self.goals.ttft,
+            tpot_goal: self.goals.tpot,
             tenant: self.tenant,
             class: self.class,
             tenant_weight: self.tenant_weight,

@@ -95,7 +95,7 @@ impl ProxyError {
     pub fn status(&self) -> StatusCode {
         let code = match self {
             Self::BadRequest { status, .. } => *status,
-            Self::NoRoute => 404,
+            Self::NoRoute | Self::Shed { why: Shed::ModelNotServed, .. } => 404,
             Self::Unauthorized { .. } => 401,
             Self::Forbidden { .. } => 403,
             Self::Limited(limit) if limit.limited.terminal => 413,
@@ -147,7 +147,10 @@ impl ProxyError {
         match self {
             Self::BadRequest { status, .. } => *status == 408,
             Self::Limited(limit) => !limit.limited.terminal,
-            Self::NoRoute | Self::Unauthorized { .. } | Self::Forbidden { .. } => false,
+            Self::NoRoute
+            | Self::Unauthorized { .. }
+            | Self::Forbidden { .. }
+            | Self::Shed { why: Shed::ModelNotServed, .. } => false,
             Self::Shed { .. } | Self::Upstream { .. } | Self::TotalTimeout | Self::Stopping => true,
         }
     }
@@ -183,7 +186,9 @@ impl ProxyError {
 
     fn kind(&self) -> &'static str {
         match self {
-            Self::BadRequest { .. } | Self::NoRoute => "invalid_request_error",
+            Self::BadRequest { .. } | Self::NoRoute | Self::Shed { why: Shed::ModelNotServed, .. } => {
+                "invalid_request_error"
+            }
             Self::Unauthorized { .. } => "authentication_error",
             Self::Forbidden { .. } => "permission_error",
             Self::Limited(limit) if limit.limited.terminal => "invalid_request_error",

@@ -113,6 +113,7 @@ impl End {
         self.record.output_tokens = usage.map_or(self.record.output_events, |u| u.output_tokens);
         let output_tokens = u32::try_from(self.record.output_tokens).unwrap_or(u32::MAX);
         let cached_tokens = usage.and_then(|u| u.cached_tokens).map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        self.record.cached_of = usage.and_then(|u| Some((u.prompt_tokens, u.cached_tokens?)));
         self.lease.settle(Outcome { verdict, output_tokens, cached_tokens });
         self.core.shared.sink.on_record(&self.record);
         self.watch.on_answered();

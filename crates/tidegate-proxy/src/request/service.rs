@@ -40,7 +40,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use tidegate_config::Protocol;
 use tidegate_core::explain::Explain;
+use tidegate_core::hash::hash_bytes;
 use tidegate_core::outcome::Verdict;
+use tidegate_core::placement::NO_MODEL;
 use tidegate_core::time::Instant;
 use tidegate_telemetry::Record;
 
@@ -187,10 +189,12 @@ async fn answer(
     let key =
         |source: &Option<_>| source.as_ref().and_then(|s| client_key::find(s, &head.headers, tenant.hash, &fields));
     let (hash_key, affinity_key) = (key(&pool.hash_key), key(&pool.affinity_key));
+    let model = if record.model.is_empty() { NO_MODEL } else { hash_bytes(record.model.as_bytes()) };
+    let max_output = fields.max_tokens().unwrap_or(0);
     let need = need_of(core, record, &routed.name, &fields);
     let (prefix, block_tokens) = prompt_blocks::of(&fields, &pool);
     drop(fields);
-    let ttft_goal = goal::take(&mut head.headers, &tenant, &pool, open.record())?;
+    let goals = goal::take(&mut head.headers, &tenant, &pool, open.record())?;
     let id = Some(open.id.clone());
     let upgrade = upgrade_of(&head, &body, &pool)?;
     let (method, uri, mut headers) = upstream_head(head, &body, peer, id);
@@ -205,10 +209,12 @@ async fn answer(
         upgrade,
         hash_key,
         affinity_key,
+        model,
+        max_output,
         prompt_tokens,
         prefix,
         block_tokens,
-        ttft_goal,
+        goals,
         tenant: tenant.hash,
         tenant_weight: tenant.weight,
         priority: routed.priority.unwrap_or_else(|| governor::priority(&tenant, &pool)),
@@ -228,7 +234,8 @@ async fn answer(
 
 /// What the request needs of the limits.
 fn need_of(core: &Core, record: &Record, route: &Arc<str>, fields: &Fields<'_>) -> Need {
-    let expected = |max| core.shared.governor.expected_output(&record.tenant, &record.model, max);
+    let (tenant, model, prompt) = (&record.tenant, &record.model, record.prompt_tokens);
+    let expected = |max| core.shared.governor.expected_output(tenant, model, prompt, max);
     Need {
         tenant: Arc::clone(&record.tenant),
         model: record.model.clone(),
@@ -308,6 +315,13 @@ fn fields_of<'b>(headers: &HeaderMap, body: &'b Sniffed, openai: bool) -> Result
     if openai { Fields::parse(bytes) } else { Ok(Fields::parse(bytes).unwrap_or_default()) }
 }
 
+/// Whether the header `name` says that the answer came from a cache.
+fn cache_hit(headers: &HeaderMap, name: &str) -> Option<bool> {
+    let value = headers.get(name)?.as_bytes().trim_ascii_start();
+    let begins = |word: &[u8]| value.get(..word.len()).is_some_and(|v| v.eq_ignore_ascii_case(word));
+    if begins(b"hit") { Some(true) } else { begins(b"miss").then_some(false) }
+}
+
 /// Turns an endpoint's answer into ours and hands its body to the relay.
 fn relay(
     core: &Rc<Core>,
@@ -334,6 +348,7 @@ fn relay(
     record.endpoint = Arc::clone(&endpoint.url);
     record.status = head.status.as_u16();
     record.stream = stream;
+    record.cache_hit = lease.pool().settings().cache_header.as_deref().and_then(|name| cache_hit(&head.headers, name));
     record.ttft_s = core.shared.clock.now().secs_since(open.arrived);
     if verdict == Verdict::Success {
         budget.on_begun(core.shared.clock.now().since(open.arrived));

@@ -226,11 +226,11 @@ impl Governor {
     }
 
     /// Output tokens to expect of a request.
-    pub(crate) fn expected_output(&self, tenant: &str, model: &str, max_tokens: Option<u32>) -> f64 {
+    pub(crate) fn expected_output(&self, tenant: &str, model: &str, prompt_tokens: u32, max_tokens: Option<u32>) -> f64 {
         if !self.settings.load().is_on {
             return f64::from(max_tokens.unwrap_or(0));
         }
-        self.state.lock().lengths.tokens_for(tenant, model, max_tokens)
+        self.state.lock().lengths.tokens_for(tenant, model, f64::from(prompt_tokens), max_tokens)
     }
 
     /// Whether answers have to be read for what they used.
@@ -303,7 +303,7 @@ impl Governor {
         let mut state = self.state.lock();
         let now = self.clock.now();
         if let Some(output) = learned {
-            state.lengths.on_output(&need.tenant, &need.model, output);
+            state.lengths.on_output(&need.tenant, &need.model, need.prompt_tokens, output);
         }
         let Some(held) = held else { return };
         match actual {

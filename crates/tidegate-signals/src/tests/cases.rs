@@ -31,7 +31,7 @@ fn at(ms: u64) -> Instant {
 
 /// The page of an engine with so much to do, told at `now`.
 fn tell(settings: &Settings, pool: &mut Pool, id: u32, now: Instant, running: u32, generated: u64) {
-    let mut page = MetricsPage::new(settings.load.as_ref().and_then(|l| l.metrics.as_ref()).unwrap());
+    let mut page = MetricsPage::new(settings.load.as_ref().and_then(|l| l.metrics.as_ref()).unwrap(), None);
     let text = format!(
         "vllm:num_requests_running {running}\nvllm:num_requests_waiting 0\nvllm:generation_tokens_total {generated}\n"
     );

@@ -195,3 +195,44 @@ async fn a_gpu_that_is_too_hot_takes_its_endpoint_out_until_it_is_cool() {
     assert_eq!(facts[0].gate.as_deref(), Some("GPU 0 is too hot: 95 degrees"));
     assert_eq!(facts[1].gate, None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn models_are_asked_for_and_what_an_engine_serves_is_told_once_as_long_as_it_stays() {
+    const LINES: &str = "load: { metrics: { interval: 1s } }\n    models: { interval: 1s, timeout: 500ms }";
+    let engine = Engine::by_path(|path| match path {
+        "/v1/models" => {
+            Reply::json("{\"data\":[{\"id\":\"m\",\"max_model_len\":4096},{\"id\":\"x\",\"parent\":\"m\"}]}")
+        }
+        _ => Reply::json(
+            "vllm:num_requests_running 1\nvllm:lora_requests_info{max_lora=\"4\",running_lora_adapters=\"x\"} 7\n",
+        ),
+    });
+    let mut told = Told::start(&engine, LINES);
+    told.polls(5).await;
+    let serves = told.serves.lock().unwrap().clone();
+    assert_eq!(serves.len(), 2, "one by each page: {serves:?}");
+    let hash = |name: &str| tidegate_core::hash::hash_bytes(name.as_bytes());
+    let last = serves.last().unwrap();
+    assert_eq!((last.models.as_deref(), last.adapters.as_slice()), (Some(&[hash("m")][..]), &[hash("x")][..]));
+    assert_eq!((last.max_adapters, last.max_context), (Some(4), Some(4096)));
+    assert_eq!(last.adapters_in_use.as_deref(), Some(&[hash("x")][..]));
+    let facts = told.facts.lock().unwrap().clone();
+    let models = facts.iter().find(|f| f.source == "models").unwrap();
+    assert_eq!((models.models.as_slice(), models.trouble.as_deref()), (&["m".to_owned(), "x".to_owned()][..], None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_lists_nothing_yet_serves_what_it_served() {
+    let engine = Engine::new(|n| match n {
+        0 => Reply::json("{\"data\":[{\"id\":\"m\"}]}"),
+        1 => Reply::json("{\"data\":[]}"),
+        2 => Reply::status(503),
+        _ => Reply::Silence,
+    });
+    let told = Told::start(&engine, "models: { interval: 1s, timeout: 500ms }");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(told.serves.lock().unwrap().len(), 1);
+    let facts = told.facts.lock().unwrap().clone();
+    let troubles: Vec<&str> = facts.iter().filter_map(|f| f.trouble.as_deref()).collect();
+    assert_eq!(troubles, ["the list of models is empty", "status 503", "no answer in time"]);
+}

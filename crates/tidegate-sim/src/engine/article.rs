@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     const REQUEST: EngineRequest =
-        EngineRequest { prompt_tokens: 1, cached_tokens: 0, output_tokens: 1, stream: false };
+        EngineRequest { prompt_tokens: 1, cached_tokens: 0, query: None, output_tokens: 1, stream: false };
 
     /// An engine whose background is nailed to `level`.
     fn nailed(level: f64, load_per_request: f64) -> Article {

@@ -5,14 +5,14 @@
 //! its value at arrival plus its own need: one heap entry a request, O(log n) an event.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 
 use tidegate_core::hash::FixedMap;
 use tidegate_core::time::{Duration, Instant, duration_from_secs};
 
-use super::{
-    Admission, Detail, Emission, Emitted, EngineModel, EngineRequest, Rejection, RequestId, ResponseTime, Status,
-};
+use super::account::Account;
+use super::line::Line;
+use super::{Admission, Detail, Emission, Emitted, EngineModel, EngineRequest, RequestId, Status};
 
 /// Parameters of [`Cpu`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,14 +55,11 @@ pub struct Cpu {
     detail: Detail,
     jobs: FixedMap<RequestId, Job>,
     due: BinaryHeap<Reverse<(u64, RequestId)>>,
-    waiting: VecDeque<(RequestId, EngineRequest, Instant)>,
+    waiting: Line<(EngineRequest, Instant)>,
     /// Service every running request has had since the start, nanoseconds, and until when.
     service: u64,
     until: Instant,
-    next_id: u64,
-    response_time: ResponseTime,
-    prompt_tokens: u64,
-    generation_tokens: u64,
+    account: Account,
 }
 
 impl Cpu {
@@ -73,13 +70,10 @@ impl Cpu {
             detail,
             jobs: FixedMap::default(),
             due: BinaryHeap::new(),
-            waiting: VecDeque::new(),
+            waiting: Line::default(),
             service: 0,
             until: Instant::ORIGIN,
-            next_id: 0,
-            response_time: ResponseTime(params.base_s),
-            prompt_tokens: 0,
-            generation_tokens: 0,
+            account: Account::new(params.base_s),
         }
     }
 
@@ -97,7 +91,7 @@ impl Cpu {
 
     fn fill(&mut self) {
         while self.jobs.len() < self.params.max_running.max(1) as usize {
-            let Some((id, request, arrived)) = self.waiting.pop_front() else { break };
+            let Some((id, (request, arrived))) = self.waiting.pop() else { break };
             let tokens = f64::from(request.prompt_tokens) + f64::from(request.output_tokens.max(1));
             let need = duration_from_secs(self.params.base_s + self.params.per_token_s * tokens).as_nanos();
             let need = u64::try_from(need).unwrap_or(u64::MAX);
@@ -121,8 +115,7 @@ impl Cpu {
             return;
         }
         out.push(Emission { id, at, what: Emitted::Done { tokens } });
-        self.response_time.on_done(at.secs_since(job.arrived));
-        self.generation_tokens += u64::from(tokens);
+        self.account.on_done(at.secs_since(job.arrived), tokens);
         self.jobs.remove(&id);
         self.fill();
     }
@@ -142,14 +135,12 @@ impl EngineModel for Cpu {
     fn arrive(&mut self, now: Instant, request: &EngineRequest) -> Admission {
         let full = self.jobs.len() >= self.params.max_running.max(1) as usize;
         if full && self.waiting.len() >= self.params.max_waiting as usize {
-            let retry_after = Some(duration_from_secs(self.response_time.0));
-            return Admission::Rejected(Rejection { status: 503, code: "overloaded", retry_after });
+            return self.account.overloaded();
         }
-        let id = RequestId(self.next_id);
-        self.next_id += 1;
-        self.prompt_tokens += u64::from(request.prompt_tokens);
+        let id = self.account.take();
+        self.account.on_request(request);
         self.grow(now);
-        self.waiting.push_back((id, *request, now));
+        self.waiting.push(id, (*request, now));
         self.fill();
         Admission::Accepted(id)
     }
@@ -161,10 +152,7 @@ impl EngineModel for Cpu {
             self.drop_stale();
             return true;
         }
-        match self.waiting.binary_search_by_key(&id, |(waiting, ..)| *waiting) {
-            Ok(at) => self.waiting.remove(at).is_some(),
-            Err(_) => false,
-        }
+        self.waiting.remove(id)
     }
 
     fn next_event_at(&self) -> Option<Instant> {
@@ -189,21 +177,13 @@ impl EngineModel for Cpu {
     }
 
     fn status_at(&self, _now: Instant) -> Status {
-        let (running, waiting) = (self.jobs.len() as u32, self.waiting.len() as u32);
-        Status {
-            load: (f64::from(running + waiting) / f64::from(self.params.cores.max(1))).min(1.0),
-            response_time_s: self.response_time.0,
-            running,
-            waiting,
-            prompt_tokens: self.prompt_tokens,
-            generation_tokens: self.generation_tokens,
-            ..Status::default()
-        }
+        self.account.status(self.jobs.len(), self.waiting.len(), f64::from(self.params.cores))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Rejection;
     use super::*;
 
     const PARAMS: CpuParams = CpuParams { cores: 2, base_s: 0.100, per_token_s: 0.0, max_running: 100, max_waiting: 1 };
@@ -213,7 +193,7 @@ mod tests {
     }
 
     fn request(output_tokens: u32, stream: bool) -> EngineRequest {
-        EngineRequest { prompt_tokens: 9, cached_tokens: 0, output_tokens, stream }
+        EngineRequest { prompt_tokens: 9, cached_tokens: 0, query: None, output_tokens, stream }
     }
 
     /// Microseconds at which things come, rounded to ten, driven from event to event.

@@ -4,13 +4,11 @@
 //! computed. It takes `per_batch + per_item n + per_token (its tokens)`, and all of its answers come at its end. A client that leaves while its
 //! batch is computed shortens nothing.
 
-use std::collections::VecDeque;
-
 use tidegate_core::time::{Instant, duration_from_secs};
 
-use super::{
-    Admission, Detail, Emission, Emitted, EngineModel, EngineRequest, Rejection, RequestId, ResponseTime, Status,
-};
+use super::account::Account;
+use super::line::Line;
+use super::{Admission, Detail, Emission, Emitted, EngineModel, EngineRequest, RequestId, Status};
 
 /// Parameters of [`Embedding`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,7 +29,6 @@ pub struct EmbeddingParams {
 
 #[derive(Clone, Copy, Debug)]
 struct Item {
-    id: RequestId,
     request: EngineRequest,
     arrived: Instant,
 }
@@ -41,13 +38,10 @@ struct Item {
 pub struct Embedding {
     params: EmbeddingParams,
     detail: Detail,
-    collected: VecDeque<Item>,
-    batch: Vec<Item>,
+    collected: Line<Item>,
+    batch: Vec<(RequestId, Item)>,
     batch_ends: Option<Instant>,
-    next_id: u64,
-    response_time: ResponseTime,
-    prompt_tokens: u64,
-    generation_tokens: u64,
+    account: Account,
 }
 
 impl Embedding {
@@ -56,13 +50,10 @@ impl Embedding {
         Self {
             params,
             detail,
-            collected: VecDeque::new(),
+            collected: Line::default(),
             batch: Vec::new(),
             batch_ends: None,
-            next_id: 0,
-            response_time: ResponseTime(params.window_s + params.per_batch_s + params.per_item_s),
-            prompt_tokens: 0,
-            generation_tokens: 0,
+            account: Account::new(params.window_s + params.per_batch_s + params.per_item_s),
         }
     }
 
@@ -72,31 +63,30 @@ impl Embedding {
 
     /// When the next batch is to begin, if none is computed.
     fn begins_at(&self, now: Instant) -> Option<Instant> {
-        let oldest = self.collected.front()?;
+        let oldest = self.collected.first()?;
         let full = self.collected.len() >= self.most();
         Some(if full { now } else { oldest.arrived + duration_from_secs(self.params.window_s) })
     }
 
     fn begin(&mut self, now: Instant) {
         let n = self.collected.len().min(self.most());
-        self.batch.extend(self.collected.drain(..n));
-        let tokens: u64 = self.batch.iter().map(|i| u64::from(i.request.prompt_tokens)).sum();
+        self.batch.extend(self.collected.pop_many(n));
+        let tokens: u64 = self.batch.iter().map(|(_, i)| u64::from(i.request.prompt_tokens)).sum();
         let p = &self.params;
         let takes_s = p.per_batch_s + p.per_item_s * n as f64 + p.per_token_s * tokens as f64;
-        self.prompt_tokens += tokens;
+        self.account.on_prompt(tokens);
         self.batch_ends = Some(now + duration_from_secs(takes_s));
     }
 
     fn end(&mut self, at: Instant, out: &mut Vec<Emission>) {
         self.batch_ends = None;
-        for item in self.batch.drain(..) {
+        for (id, item) in self.batch.drain(..) {
             let tokens = item.request.output_tokens.max(1);
             let every = self.detail == Detail::EveryToken;
             let told = (1..=tokens).filter(|k| item.request.stream && (every || *k == 1 || *k == tokens));
-            out.extend(told.map(|k| Emission { id: item.id, at, what: Emitted::Token(k) }));
-            out.push(Emission { id: item.id, at, what: Emitted::Done { tokens } });
-            self.generation_tokens += u64::from(tokens);
-            self.response_time.on_done(at.secs_since(item.arrived));
+            out.extend(told.map(|k| Emission { id, at, what: Emitted::Token(k) }));
+            out.push(Emission { id, at, what: Emitted::Done { tokens } });
+            self.account.on_done(at.secs_since(item.arrived), tokens);
         }
     }
 }
@@ -104,12 +94,10 @@ impl Embedding {
 impl EngineModel for Embedding {
     fn arrive(&mut self, now: Instant, request: &EngineRequest) -> Admission {
         if self.collected.len() >= self.most() + self.params.max_waiting as usize {
-            let retry_after = Some(duration_from_secs(self.response_time.0));
-            return Admission::Rejected(Rejection { status: 503, code: "overloaded", retry_after });
+            return self.account.overloaded();
         }
-        let id = RequestId(self.next_id);
-        self.next_id += 1;
-        self.collected.push_back(Item { id, request: *request, arrived: now });
+        let id = self.account.take();
+        self.collected.push(id, Item { request: *request, arrived: now });
         if self.batch_ends.is_none() && self.collected.len() >= self.most() {
             self.begin(now);
         }
@@ -117,14 +105,11 @@ impl EngineModel for Embedding {
     }
 
     fn cancel(&mut self, _now: Instant, id: RequestId) -> bool {
-        if let Some(at) = self.batch.iter().position(|i| i.id == id) {
+        if let Some(at) = self.batch.iter().position(|(other, _)| *other == id) {
             self.batch.remove(at);
             return true;
         }
-        match self.collected.binary_search_by_key(&id, |i| i.id) {
-            Ok(at) => self.collected.remove(at).is_some(),
-            Err(_) => false,
-        }
+        self.collected.remove(id)
     }
 
     fn next_event_at(&self) -> Option<Instant> {
@@ -151,21 +136,13 @@ impl EngineModel for Embedding {
 
     fn status_at(&self, _now: Instant) -> Status {
         let next = self.collected.len().min(self.most());
-        let (running, waiting) = ((self.batch.len() + next) as u32, (self.collected.len() - next) as u32);
-        Status {
-            load: (f64::from(running + waiting) / (2.0 * self.most() as f64)).min(1.0),
-            response_time_s: self.response_time.0,
-            running,
-            waiting,
-            prompt_tokens: self.prompt_tokens,
-            generation_tokens: self.generation_tokens,
-            ..Status::default()
-        }
+        self.account.status(self.batch.len() + next, self.collected.len() - next, 2.0 * self.most() as f64)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Rejection;
     use super::*;
 
     const PARAMS: EmbeddingParams = EmbeddingParams {
@@ -182,7 +159,7 @@ mod tests {
     }
 
     fn request() -> EngineRequest {
-        EngineRequest { prompt_tokens: 10, cached_tokens: 0, output_tokens: 1, stream: false }
+        EngineRequest { prompt_tokens: 10, cached_tokens: 0, query: None, output_tokens: 1, stream: false }
     }
 
     /// When the answers come, milliseconds, driven from event to event.

@@ -75,7 +75,7 @@ mod tests {
     }
 
     fn request(output_tokens: u32, stream: bool) -> EngineRequest {
-        EngineRequest { prompt_tokens: 8, cached_tokens: 0, output_tokens, stream }
+        EngineRequest { prompt_tokens: 8, cached_tokens: 0, query: None, output_tokens, stream }
     }
 
     fn accepted(a: Admission) -> RequestId {

@@ -312,6 +312,7 @@ impl EngineModel for Llm {
             prompt_tokens: self.prompt_tokens,
             generation_tokens: self.generation_tokens,
             preemptions: self.preemptions,
+            ..Status::default()
         }
     }
 }

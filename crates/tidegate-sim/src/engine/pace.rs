@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     const REQUEST: EngineRequest =
-        EngineRequest { prompt_tokens: 1, cached_tokens: 0, output_tokens: 10, stream: true };
+        EngineRequest { prompt_tokens: 1, cached_tokens: 0, query: None, output_tokens: 10, stream: true };
 
     fn engine(speed: f64) -> Engine {
         Engine::new(Box::new(Fixed::new(FixedParams::default(), Detail::EveryToken)), speed)

@@ -1,11 +1,11 @@
 //! Places that serve one request each, and a first-come queue in front of them, for engines that know at arrival how long a request takes.
 
-use std::collections::VecDeque;
-
 use tidegate_core::time::{Duration, Instant};
 
+use super::account::Account;
+use super::line::Line;
 use super::timeline::Timeline;
-use super::{Admission, Detail, Emission, EngineRequest, Rejection, RequestId, ResponseTime, Status};
+use super::{Admission, Detail, Emission, EngineRequest, Rejection, RequestId, Status};
 
 /// The places and who waits for one.
 #[derive(Debug)]
@@ -15,11 +15,8 @@ pub(super) struct Slots {
     /// Requests that may wait before 503 `overloaded`.
     max_waiting: u32,
     running: Timeline,
-    waiting: VecDeque<(RequestId, EngineRequest, Duration)>,
-    next_id: u64,
-    response_time: ResponseTime,
-    prompt_tokens: u64,
-    generation_tokens: u64,
+    waiting: Line<(EngineRequest, Duration)>,
+    account: Account,
 }
 
 impl Slots {
@@ -29,11 +26,8 @@ impl Slots {
             places,
             max_waiting,
             running: Timeline::new(detail),
-            waiting: VecDeque::new(),
-            next_id: 0,
-            response_time: ResponseTime(expected_s),
-            prompt_tokens: 0,
-            generation_tokens: 0,
+            waiting: Line::default(),
+            account: Account::new(expected_s),
         }
     }
 
@@ -43,7 +37,7 @@ impl Slots {
 
     fn fill(&mut self, now: Instant) {
         while self.free() {
-            let Some((id, request, takes)) = self.waiting.pop_front() else { break };
+            let Some((id, (request, takes))) = self.waiting.pop() else { break };
             self.running.start(now, id, &request, takes);
         }
     }
@@ -53,10 +47,9 @@ impl Slots {
         if !self.free() && self.waiting.len() >= self.max_waiting as usize {
             return Admission::Rejected(Rejection { status: 503, code: "overloaded", retry_after: Some(takes) });
         }
-        let id = RequestId(self.next_id);
-        self.next_id += 1;
-        self.prompt_tokens += u64::from(request.prompt_tokens);
-        self.waiting.push_back((id, *request, takes));
+        let id = self.account.take();
+        self.account.on_request(request);
+        self.waiting.push(id, (*request, takes));
         self.fill(now);
         Admission::Accepted(id)
     }
@@ -66,10 +59,7 @@ impl Slots {
             self.fill(now);
             return true;
         }
-        match self.waiting.binary_search_by_key(&id, |(waiting, ..)| *waiting) {
-            Ok(at) => self.waiting.remove(at).is_some(),
-            Err(_) => false,
-        }
+        self.waiting.remove(id)
     }
 
     pub(super) fn next_event_at(&self) -> Option<Instant> {
@@ -79,8 +69,7 @@ impl Slots {
     pub(super) fn advance(&mut self, now: Instant, out: &mut Vec<Emission>) {
         while let Some(finished) = self.running.pop(now, out) {
             if let Some(f) = finished {
-                self.response_time.on_done(f.took.as_secs_f64());
-                self.generation_tokens += u64::from(f.tokens);
+                self.account.on_done(f.took.as_secs_f64(), f.tokens);
                 self.fill(f.at);
             }
         }
@@ -88,15 +77,6 @@ impl Slots {
 
     /// How it stands; `full` requests in it are load 1.
     pub(super) fn status(&self, full: u32) -> Status {
-        let (running, waiting) = (self.running.len() as u32, self.waiting.len() as u32);
-        Status {
-            load: (f64::from(running + waiting) / f64::from(full.max(1))).min(1.0),
-            response_time_s: self.response_time.0,
-            running,
-            waiting,
-            prompt_tokens: self.prompt_tokens,
-            generation_tokens: self.generation_tokens,
-            ..Status::default()
-        }
+        self.account.status(self.running.len(), self.waiting.len(), f64::from(full))
     }
 }

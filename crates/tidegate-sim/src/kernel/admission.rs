@@ -1,12 +1,13 @@
 //! A request at the limits: it enters, is spaced out, waits in its tenant's line for a share, or is refused; and gives back what it held.
 //!
-//! As the proxy's governor does it, but for one thing: the length of an answer is known here, so what is reserved is what is used.
+//! As the proxy's governor does it: what is reserved of tokens is what a request says in `max_tokens`, or what the tenant's answers were learned
+//! to be, and is settled once from what was used. A baseline knows the length of every answer.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use tidegate_core::hash::hash_bytes;
 use tidegate_core::limit::limits::config::LimitConfig;
-use tidegate_core::limit::{Actual, Ask, Limited, Limits, Reservation};
+use tidegate_core::limit::{Actual, Ask, Limited, Limits, OutputEstimate, Reservation};
 use tidegate_core::outcome::{Failure, Verdict};
 use tidegate_core::request::Request;
 use tidegate_core::time::{Duration, Instant};
@@ -19,13 +20,16 @@ use crate::engine::EngineRequest;
 
 /// Requests of one tenant that wait for a share.
 const MAX_WAITING: usize = 1000;
+/// Tenants whose answers' length is learned, as in the proxy.
+const MAX_LEARNED: usize = 10_000;
 /// Time between two askings where shares do not say.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
 /// A tenant of the run.
 #[derive(Debug)]
 pub(super) struct Tenant {
-    party: usize,
+    /// Its place in the tally; `None` where what it got is not told apart.
+    party: Option<usize>,
     /// Its name and hash; empty and 0 where nobody is told apart.
     name: String,
     hash: u64,
@@ -37,11 +41,15 @@ pub(super) struct Tenant {
 impl Tenant {
     /// The tenants of a source, in the order of its places.
     pub(super) fn all(source: &Source) -> Vec<Self> {
-        let Source::Tenants { parties, .. } = source else { return Vec::new() };
+        let parties = match source {
+            Source::Tenants { parties, .. } => parties,
+            Source::Trace(recorded) => return Self::clients(recorded.clients),
+            _ => return Vec::new(),
+        };
         let of = |(place, party): (usize, &super::setup::Party)| {
             let (weight, class) = (party.weight, party.priority.clone());
             let tenant = move |name: String| Self {
-                party: place,
+                party: Some(place),
                 hash: hash_bytes(name.as_bytes()),
                 name,
                 weight,
@@ -51,6 +59,16 @@ impl Tenant {
             party.names().map(tenant).collect::<Vec<_>>()
         };
         parties.iter().enumerate().flat_map(of).collect()
+    }
+
+    /// Those of a trace, where it has more than one.
+    fn clients(count: u32) -> Vec<Self> {
+        let tenant = |k| {
+            let name = format!("client-{k}");
+            let hash = hash_bytes(name.as_bytes());
+            Self { party: None, name, hash, weight: 1.0, class: None, priority: 0 }
+        };
+        if count < 2 { Vec::new() } else { (0..count).map(tenant).collect() }
     }
 
     /// Takes its priority from the queue's classes, or becomes one of the crowd.
@@ -64,14 +82,8 @@ impl Tenant {
     }
 
     /// What the pool is told of its request.
-    pub(super) fn request<'a>(&self, known: Request<'a>, asked: &EngineRequest) -> Request<'a> {
-        Request {
-            tenant: self.hash,
-            tenant_weight: self.weight,
-            priority: self.priority,
-            cost: f64::from(asked.prompt_tokens) + f64::from(asked.output_tokens),
-            ..known
-        }
+    pub(super) fn request<'a>(&self, known: Request<'a>) -> Request<'a> {
+        Request { tenant: self.hash, tenant_weight: self.weight, priority: self.priority, ..known }
     }
 }
 
@@ -79,6 +91,10 @@ impl Tenant {
 #[derive(Debug)]
 pub(super) struct Governor {
     pub(super) limits: Limits,
+    /// Whether there is anything to reserve or learn.
+    is_on: bool,
+    /// What answers are expected to be; `None` where that is known.
+    lengths: Option<OutputEstimate>,
     waits: Vec<(String, Duration)>,
     /// Baseline: windows in place of the limits.
     windows: Option<Windows>,
@@ -93,11 +109,24 @@ impl Governor {
     pub(super) fn new(governance: &Governance) -> Self {
         Self {
             limits: Limits::new(Instant::ORIGIN, &governance.limits),
+            is_on: !(governance.limits.rules.is_empty() && governance.limits.concurrency.is_empty()),
+            lengths: (!governance.known_lengths).then(|| OutputEstimate::new(MAX_LEARNED)),
             waits: governance.waits.clone(),
             windows: governance.windows.then(|| Windows::new(governance)),
             lines: BTreeMap::new(),
             is_due: false,
             naive_attempts: governance.naive_attempts,
+        }
+    }
+
+    /// Output tokens to expect of a request of `tenant` that says `max_tokens`.
+    fn expected(&self, tenant: &str, request: &EngineRequest, max_tokens: Option<u32>) -> f64 {
+        match &self.lengths {
+            None => f64::from(request.output_tokens),
+            Some(lengths) if self.is_on => {
+                lengths.tokens_for(tenant, "", f64::from(request.prompt_tokens), max_tokens)
+            }
+            Some(_) => f64::from(max_tokens.unwrap_or(0)),
         }
     }
 
@@ -144,7 +173,7 @@ impl Windows {
 impl Kernel<'_> {
     /// The place of the party that sent the request in `slot`.
     pub(super) fn party(&self, slot: u32) -> Option<usize> {
-        self.tenants.get(self.active[slot as usize].tenant as usize).map(|t| t.party)
+        self.tenants.get(self.active[slot as usize].tenant as usize).and_then(|t| t.party)
     }
 
     /// A request that has just arrived asks the limits.
@@ -153,7 +182,8 @@ impl Kernel<'_> {
         let (gateway, tenant) = (a.gateway, a.tenant);
         let Some(g) = self.governors.get_mut(gateway as usize) else { return self.dispatch(slot) };
         let name = self.tenants.get(tenant as usize).map_or("", |t| t.name.as_str());
-        let ask = ask(name, &a.request);
+        a.expected = g.expected(name, &a.request, self.setup.max_tokens);
+        let ask = ask(name, &a.request, a.expected);
         if let Some(windows) = &mut g.windows {
             return if windows.take(self.now, &ask) { self.dispatch(slot) } else { self.turn_away(slot) };
         }
@@ -206,7 +236,8 @@ impl Kernel<'_> {
         for (tenant, line) in &mut g.lines {
             let name = self.tenants.get(*tenant as usize).map_or("", |t| t.name.as_str());
             while let Some(&(slot, until)) = line.front() {
-                let ask = ask(name, &self.active[slot as usize].request);
+                let waits = &self.active[slot as usize];
+                let ask = ask(name, &waits.request, waits.expected);
                 if until < now {
                     gone.push(slot);
                 } else if let Ok(held) = g.limits.reserve(now, &ask) {
@@ -237,7 +268,12 @@ impl Kernel<'_> {
     /// Gives back what the request in `slot` holds and did not use.
     pub(super) fn leave(&mut self, slot: u32) {
         let a = &mut self.active[slot as usize];
-        let Some((held, g)) = a.held.take().zip(self.governors.get_mut(a.gateway as usize)) else { return };
+        let Some(g) = self.governors.get_mut(a.gateway as usize) else { return };
+        if let Some(lengths) = g.lengths.as_mut().filter(|_| g.is_on && a.verdict == Verdict::Success) {
+            let name = self.tenants.get(a.tenant as usize).map_or("", |t| t.name.as_str());
+            lengths.on_output(name, "", f64::from(a.request.prompt_tokens), f64::from(a.tokens));
+        }
+        let Some(held) = a.held.take() else { return };
         if a.first_at.is_none() && a.verdict != Verdict::Success {
             return g.limits.release(self.now, held);
         }
@@ -246,7 +282,7 @@ impl Kernel<'_> {
     }
 }
 
-fn ask<'a>(tenant: &'a str, request: &EngineRequest) -> Ask<'a> {
-    let (prompt_tokens, output_tokens) = (f64::from(request.prompt_tokens), f64::from(request.output_tokens));
+fn ask<'a>(tenant: &'a str, request: &EngineRequest, output_tokens: f64) -> Ask<'a> {
+    let prompt_tokens = f64::from(request.prompt_tokens);
     Ask { tenant, model: "", route: "", prompt_tokens, output_tokens, cost: prompt_tokens + output_tokens }
 }

@@ -23,8 +23,10 @@ pub(super) struct Probe {
 impl Kernel<'_> {
     /// Connect and health path, as a check does: a hung engine answers nothing, one that merely makes no progress says that it is well.
     pub(super) fn probe(&mut self, gateway: u32, endpoint: EndpointId, id: ProbeId, timeout: Duration) {
-        let kind = self.endpoints[endpoint.index()].fault.kind;
-        let passed = !matches!(kind, FaultKind::Refuse | FaultKind::Reset | FaultKind::Hang);
+        let site = self.gateways[gateway as usize].site(endpoint);
+        let kind = self.endpoints[site as usize].fault.kind;
+        let passed =
+            self.fleet.listens(site) && !matches!(kind, FaultKind::Refuse | FaultKind::Reset | FaultKind::Hang);
         let takes = if kind == FaultKind::Hang { timeout } else { self.setup.network * 2 };
         let probe = Probe { gateway, endpoint, id, passed };
         let place = match self.free_probes.pop() {
@@ -57,11 +59,13 @@ impl Kernel<'_> {
         let a = &mut self.active[slot];
         let (Some(ticket), Some(id)) = (a.ticket.take(), a.id.take()) else { return };
         a.verdict = Verdict::Failed(Failure::FirstByteTimeout);
-        a.attempted.push(EndpointId(a.site));
+        a.attempted.push(a.endpoint);
         let (outcome, site) = (Outcome::new(a.verdict), a.site as usize);
         self.endpoints[site].engine.cancel(self.now, id);
         self.endpoints[site].forget(id);
         self.gateways[gateway as usize].pool.settle(self.now, ticket, outcome);
+        self.fleet.places[site].outstanding -= 1;
+        self.on_outstanding(site as u32);
         self.dispatch(slot as u32);
     }
 }

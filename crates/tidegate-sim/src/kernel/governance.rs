@@ -18,6 +18,8 @@ pub struct Governance {
     pub told_apart: bool,
     /// Baseline: plain rates are windows that begin anew every period, instead of buckets.
     pub windows: bool,
+    /// Baseline: the length of every answer is known before it begins; a gateway learns it by tenant.
+    pub known_lengths: bool,
     /// Baseline: failed requests are sent again, up to so many dispatches in all, with no budget asked.
     pub naive_attempts: Option<u32>,
 }

@@ -17,7 +17,10 @@ use crate::fault::FaultKind;
 impl Kernel<'_> {
     /// A request arrives at one of the gateways.
     pub(super) fn arrive(&mut self, coming: &Coming) {
-        let Coming { request, tenant, prompt, .. } = *coming;
+        let Coming { mut request, tenant, prompt, .. } = *coming;
+        if let Some(queries) = &self.setup.queries {
+            request.query = Some(queries.draw(&mut self.queries));
+        }
         let gateway = if self.gateways.len() > 1 { self.route.below(self.gateways.len()) as u32 } else { 0 };
         let active = Active {
             arrived: self.now,
@@ -28,11 +31,13 @@ impl Kernel<'_> {
             ticket: None,
             waiter: None,
             site: 0,
+            endpoint: EndpointId(0),
             id: None,
             first_at: None,
             tokens: 0,
             tenant,
             held: None,
+            expected: f64::from(request.output_tokens),
             tries: 0,
             cut_at: None,
             verdict: Verdict::Success,
@@ -60,15 +65,17 @@ impl Kernel<'_> {
             _ => (&[][..], 0),
         };
         let known = Request {
+            hash_key: a.request.query,
             prompt_tokens: Some(a.request.prompt_tokens),
             prefix,
             block_tokens,
             ttft_goal: self.setup.told_goal,
+            cost: f64::from(a.request.prompt_tokens) + a.expected,
             attempted: &a.attempted,
             ..Request::default()
         };
         let request = match self.tenants.get(a.tenant as usize) {
-            Some(tenant) => tenant.request(known, &a.request),
+            Some(tenant) => tenant.request(known),
             None => known,
         };
         let decision = self.gateways[a.gateway as usize].pool.admit(self.now, &request, None);
@@ -96,8 +103,10 @@ impl Kernel<'_> {
                 return self.finish(slot);
             }
         };
-        a.site = ticket.endpoint().index() as u32;
+        a.endpoint = ticket.endpoint();
+        a.site = self.gateways[a.gateway as usize].site(a.endpoint);
         a.ticket = Some(ticket);
+        self.fleet.places[a.site as usize].outstanding += 1;
         self.tally.retries += u64::from(a.tries > 0);
         a.tries += 1;
         self.tally.dispatched[a.site as usize] += 1;
@@ -122,11 +131,15 @@ impl Kernel<'_> {
         let a = &self.active[slot as usize];
         let (site, mut request, prompt) = (a.site, a.request, a.prompt);
         self.advance(site);
+        let listens = self.fleet.listens(site);
         let e = &mut self.endpoints[site as usize];
-        if let Source::Trace(recorded) = &self.setup.source {
+        if let Source::Trace(recorded) = &self.setup.source
+            && listens
+        {
             request.cached_tokens = e.find_cached(recorded.prompt(prompt), recorded.block_tokens);
         }
         let refusal = match e.fault.kind {
+            _ if !listens => Some(Verdict::Failed(Failure::Connect)),
             FaultKind::Refuse => Some(Verdict::Failed(Failure::Connect)),
             FaultKind::Reset => Some(Verdict::Failed(Failure::Reset)),
             _ => {
@@ -243,8 +256,9 @@ impl Kernel<'_> {
         let Some(ticket) = a.ticket.take() else { return };
         let retry = a.first_at.is_none() && is_retryable(a.verdict);
         let outcome = Outcome { verdict: a.verdict, output_tokens: a.tokens, cached_tokens: Some(a.cached) };
-        let gateway = a.gateway;
+        let (gateway, site) = (a.gateway, a.site);
         self.gateways[gateway as usize].pool.settle(self.now, ticket, outcome);
+        self.fleet.places[site as usize].outstanding -= 1;
         self.after_pool(gateway);
         let a = &mut self.active[slot as usize];
         let naive = self.governors.get(gateway as usize).and_then(|g| g.naive_attempts);
@@ -252,11 +266,12 @@ impl Kernel<'_> {
             // As if it were new: no budget is asked, and no endpoint left out.
             if a.tries < attempts { self.dispatch(slot) } else { self.finish(slot) }
         } else if retry {
-            a.attempted.push(EndpointId(a.site));
+            a.attempted.push(a.endpoint);
             self.dispatch(slot);
         } else {
             self.finish(slot);
         }
+        self.on_outstanding(site);
     }
 
     /// The request is over.
@@ -266,6 +281,7 @@ impl Kernel<'_> {
         let ok = a.verdict == Verdict::Success;
         self.tally.requests += 1;
         self.tally.ended = self.now;
+        let mut good = false;
         if ok {
             self.tally.succeeded += 1;
             let total_s = self.now.secs_since(a.arrived);
@@ -280,9 +296,13 @@ impl Kernel<'_> {
                 }
                 self.tally.prompt_tokens += u64::from(a.request.prompt_tokens);
                 self.tally.cached_tokens += u64::from(a.cached);
-                self.tally.good += u64::from(self.is_good(a.arrived, first, a.tokens));
+                good = self.is_good(a.arrived, first, a.tokens);
+                self.tally.good += u64::from(good);
             }
         }
+        let a = &self.active[slot as usize];
+        self.fleet.on_end((a.tries > 0).then_some(a.site), good);
+        self.tally.fleet.lost_in_change += u64::from(!ok && self.fleet.is_changing());
         let (a, party) = (&self.active[slot as usize], self.party(slot));
         if let Some(party) = party.and_then(|p| self.tally.parties.get_mut(p)) {
             party.requests += 1;

@@ -43,6 +43,14 @@ pub(super) enum Due {
     Enter(u32),
     /// Shares of a gateway change, and those in line for them ask again.
     Shares(u32),
+    /// A planned change of the fleet.
+    Change(u32),
+    /// The autoscaler of a group looks.
+    Scale(u32),
+    /// The cold start of an endpoint's engine is over.
+    Ready(u32),
+    /// An engine that leaves stops, whatever it still has.
+    Grace(u32),
     /// A client of a closed loop asks.
     Client,
 }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use tidegate_core::pool::config::EndpointConfig;
 use tidegate_core::time::Duration;
 
+use super::elastic::{ColdStart, Elastic};
 use crate::engine::EngineSpec;
 use crate::fault::Fault;
-use crate::workload::{Arrivals, Burst};
+use crate::workload::{Arrivals, Burst, Queries};
 
 /// One endpoint.
 #[derive(Clone, Debug)]
@@ -19,6 +21,24 @@ pub struct Site {
     pub weight: f64,
     /// Most requests in flight at it per gateway; `None` has no bound.
     pub max_in_flight: Option<u32>,
+    /// How long its engine takes to start.
+    pub cold_start: ColdStart,
+    /// How long it may go on with what it has when it leaves; `None`: to its end.
+    pub grace: Option<Duration>,
+}
+
+impl Site {
+    /// What a pool is told of it.
+    pub fn settings(&self) -> EndpointConfig {
+        let (weight, max_in_flight) = (self.weight, self.max_in_flight);
+        EndpointConfig { weight, max_in_flight, ..EndpointConfig::new(&self.name) }
+    }
+
+    /// An endpoint of weight 1 without bounds, whose engine starts at once.
+    pub fn new(name: impl Into<String>, spec: EngineSpec) -> Self {
+        let (name, cold_start) = (name.into(), ColdStart::default());
+        Self { name, spec, weight: 1.0, max_in_flight: None, cold_start, grace: None }
+    }
 }
 
 /// A request of an open load.
@@ -30,6 +50,10 @@ pub struct Shot {
     pub prompt_tokens: u32,
     /// Length of its answer, tokens.
     pub output_tokens: u32,
+    /// Who asked, below [`Recorded::clients`]; 0 where the trace does not say.
+    pub client: u32,
+    /// Hash of what it is hashed by; `None` where the trace does not say.
+    pub key: Option<u64>,
     /// Where its prompt's blocks begin in [`Recorded::blocks`], and how many there are.
     pub prompt: (u32, u32),
 }
@@ -43,6 +67,8 @@ pub struct Recorded {
     pub blocks: Arc<[u64]>,
     /// Tokens of a block.
     pub block_tokens: u32,
+    /// How many clients there are, at least 1; each is a tenant where there is more than one.
+    pub clients: u32,
 }
 
 impl Recorded {
@@ -54,7 +80,8 @@ impl Recorded {
 
 impl From<Arc<[Shot]>> for Recorded {
     fn from(shots: Arc<[Shot]>) -> Self {
-        Self { shots, blocks: Arc::new([]), block_tokens: 512 }
+        let clients = shots.iter().map(|s| s.client).max().unwrap_or(0) + 1;
+        Self { shots, blocks: Arc::new([]), block_tokens: 512, clients }
     }
 }
 
@@ -198,4 +225,10 @@ pub struct Setup {
     pub outages: Vec<Outage>,
     /// Endpoints whose pages do not tell the truth.
     pub lies: Vec<(u32, Lie)>,
+    /// Who joins and leaves.
+    pub elastic: Elastic,
+    /// What is searched for; `None`: nothing is said of it.
+    pub queries: Option<Queries>,
+    /// The longest answer that requests ask for, as limits see it; `None`: they do not say.
+    pub max_tokens: Option<u32>,
 }

@@ -1,7 +1,6 @@
 //! What reaches the gateway besides answers: status pages, health checks, progress; and faults, which reach the engines.
 
 use tidegate_core::event::Event;
-use tidegate_core::id::EndpointId;
 use tidegate_core::load::{LoadReport, WorkReport};
 use tidegate_core::outcome::Failure;
 use tidegate_core::time::Instant;
@@ -26,7 +25,8 @@ impl Kernel<'_> {
             self.wake(site);
             let e = &mut self.endpoints[site as usize];
             let lie = self.setup.lies.iter().find(|(s, _)| *s == site).map(|l| l.1);
-            let answers = lie != Some(Lie::Missing)
+            let answers = self.fleet.listens(site)
+                && lie != Some(Lie::Missing)
                 && !matches!(e.fault.kind, FaultKind::Refuse | FaultKind::Reset | FaultKind::Hang);
             reports.push(answers.then(|| {
                 let mut status = e.engine.status_at(now);
@@ -59,8 +59,8 @@ impl Kernel<'_> {
     /// A round of status pages arrives.
     pub(super) fn on_reports(&mut self, gateway: u32) {
         let Some(reports) = self.gateways[gateway as usize].reports.pop_front() else { return };
-        for (i, report) in reports.into_iter().enumerate() {
-            let endpoint = EndpointId(i as u32);
+        for (site, report) in reports.into_iter().enumerate() {
+            let Some(endpoint) = self.gateways[gateway as usize].ids[site] else { continue };
             let event = match report {
                 Some(report) => Event::LoadReported { endpoint, report },
                 None => Event::LoadMissed(endpoint),
@@ -73,9 +73,11 @@ impl Kernel<'_> {
     pub(super) fn on_check(&mut self, gateway: u32) {
         let Some(every) = self.setup.check_every else { return };
         for i in 0..self.endpoints.len() {
+            let Some(endpoint) = self.gateways[gateway as usize].ids[i] else { continue };
             let kind = self.endpoints[i].fault.kind;
-            let passed = !matches!(kind, FaultKind::Refuse | FaultKind::Reset | FaultKind::Hang);
-            self.tell(gateway, Event::Checked { endpoint: EndpointId(i as u32), passed });
+            let passed =
+                self.fleet.listens(i as u32) && !matches!(kind, FaultKind::Refuse | FaultKind::Reset | FaultKind::Hang);
+            self.tell(gateway, Event::Checked { endpoint, passed });
         }
         self.queue.push(self.now + every, Due::Check(gateway));
     }
@@ -85,7 +87,8 @@ impl Kernel<'_> {
         for i in 0..self.endpoints.len() {
             for g in 0..self.gateways.len() {
                 let tokens = std::mem::take(&mut self.endpoints[i].tokens[g]);
-                self.tell(g as u32, Event::Progress { endpoint: EndpointId(i as u32), tokens });
+                let Some(endpoint) = self.gateways[g].ids[i] else { continue };
+                self.tell(g as u32, Event::Progress { endpoint, tokens });
             }
         }
         self.queue.push(self.now + PROGRESS_EVERY, Due::Progress);

@@ -66,8 +66,10 @@ impl Feed {
             Self::Trace { shots, next } => {
                 let shot = shots.get(*next)?;
                 *next += 1;
-                let request = request((shot.prompt_tokens, shot.output_tokens), stream);
-                Some(Coming { at: Instant::ORIGIN + shot.at, request, tenant: NOBODY, prompt: shot.prompt })
+                let lengths = (shot.prompt_tokens, shot.output_tokens);
+                let request = EngineRequest { query: shot.key, ..request(lengths, stream) };
+                // Nobody is there by this number where all are one.
+                Some(Coming { at: Instant::ORIGIN + shot.at, request, tenant: shot.client, prompt: shot.prompt })
             }
             Self::Crowd(crowd) => {
                 let (at, tokens, tenant) = crowd.next()?;
@@ -80,5 +82,5 @@ impl Feed {
 
 /// A request of so many prompt and answer tokens.
 pub(super) fn request((prompt_tokens, output_tokens): (u32, u32), stream: bool) -> EngineRequest {
-    EngineRequest { prompt_tokens, cached_tokens: 0, output_tokens: output_tokens.max(1), stream }
+    EngineRequest { prompt_tokens, cached_tokens: 0, query: None, output_tokens: output_tokens.max(1), stream }
 }

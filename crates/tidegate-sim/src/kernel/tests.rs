@@ -10,7 +10,7 @@ use tidegate_core::descriptor::Params;
 
 fn fixed(name: &str, delay_s: f64, slots: Option<u32>) -> Site {
     let spec = EngineSpec::Fixed(FixedParams { delay_s, slots, ..FixedParams::default() });
-    Site { name: name.into(), spec, weight: 1.0, max_in_flight: None }
+    Site::new(name, spec)
 }
 
 fn setup(sites: Vec<Site>, source: Source) -> Setup {
@@ -26,6 +26,9 @@ fn setup(sites: Vec<Site>, source: Source) -> Setup {
         told_goal: None,
         outages: Vec::new(),
         lies: Vec::new(),
+        elastic: Default::default(),
+        queries: None,
+        max_tokens: None,
     }
 }
 
@@ -50,7 +53,7 @@ fn a_round_takes_what_can_be_worked_out_by_hand() {
 #[test]
 fn the_network_is_paid_both_ways() {
     let shots: std::sync::Arc<[Shot]> =
-        [Shot { at: Duration::ZERO, prompt_tokens: 1, output_tokens: 1, prompt: (0, 0) }].into();
+        [Shot { at: Duration::ZERO, prompt_tokens: 1, output_tokens: 1, client: 0, key: None, prompt: (0, 0) }].into();
     let mut s = setup(vec![fixed("a", 1.0, None)], Source::Trace(shots.into()));
     s.network = Duration::from_millis(20);
     assert!((run(&s, "random", 1).total.mean_s().unwrap() - 1.04).abs() < 1e-9);
@@ -109,6 +112,7 @@ fn per_tenant(amount: f64) -> Governance {
         waits: Vec::new(),
         classes: Vec::new(),
         told_apart: true,
+        known_lengths: false,
         windows: false,
         naive_attempts: None,
     }

@@ -1,4 +1,4 @@
-//! Load of every engine over time, for plots.
+//! Every engine over time, for plots: its load, what it has and what waits in it; and how many engines there are.
 
 use tidegate_core::time::Duration;
 
@@ -11,12 +11,36 @@ const MOST: usize = 600;
 /// Interval at the start.
 const FIRST: Duration = Duration::from_millis(250);
 
-/// Loads at equal intervals.
+/// An endpoint at one instant; all is 0 while no engine is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Point {
+    /// Its load, 0 up.
+    pub load: f64,
+    /// Requests sent to it that have not ended.
+    pub in_flight: u32,
+    /// Of these, those that wait in the engine to be computed.
+    pub waiting: u32,
+}
+
+/// The fleet at one instant.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// Seconds after the start.
+    pub at_s: f64,
+    /// Each endpoint, in their order.
+    pub endpoints: Vec<Point>,
+    /// Endpoints that serve.
+    pub serving: u32,
+    /// Endpoints that start.
+    pub starting: u32,
+}
+
+/// Samples at equal intervals.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     every: Duration,
-    /// Time in seconds, and the load of each endpoint, 0 up.
-    pub samples: Vec<(f64, Vec<f64>)>,
+    /// The samples, oldest first.
+    pub samples: Vec<Sample>,
 }
 
 impl Default for Timeline {
@@ -26,7 +50,7 @@ impl Default for Timeline {
 }
 
 impl Kernel<'_> {
-    /// Runs to the end and keeps the load of every engine. The decisions are those of [`Kernel::run`].
+    /// Runs to the end and keeps how every engine was over time. The decisions are those of [`Kernel::run`].
     pub fn run_with_timeline(mut self) -> Timeline {
         self.timeline = Some(Timeline::default());
         self.queue.push(self.now, Due::Sample);
@@ -38,13 +62,19 @@ impl Kernel<'_> {
     pub(super) fn on_sample(&mut self) {
         let Some(mut timeline) = self.timeline.take() else { return };
         let now = self.now;
-        let loads = (0..self.endpoints.len() as u32).map(|site| {
+        let points = (0..self.endpoints.len() as u32).map(|site| {
             self.advance(site);
             self.wake(site);
-            self.endpoints[site as usize].engine.status_at(now).load
+            let in_flight = self.fleet.places[site as usize].outstanding;
+            if !self.fleet.listens(site) {
+                return Point { in_flight, ..Point::default() };
+            }
+            let status = self.endpoints[site as usize].engine.status_at(now);
+            Point { load: status.load, in_flight, waiting: status.waiting }
         });
-        let loads = loads.collect();
-        timeline.samples.push((now.as_secs_f64(), loads));
+        let endpoints = points.collect();
+        let (serving, starting) = self.fleet.count();
+        timeline.samples.push(Sample { at_s: now.as_secs_f64(), endpoints, serving, starting });
         if timeline.samples.len() > MOST {
             let mut n = 0;
             timeline.samples.retain(|_| {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Line, Mean, Paired, Report, RoundLine, TenantLine};
+use super::{FleetLine, Line, Mean, Paired, Report, RoundLine, TenantLine};
 
 /// One object for one variant; several are one object each in `runs`.
 pub fn report_json(scenario: &str, seed_start: u64, reports: &[Report]) -> Value {
@@ -19,6 +19,7 @@ fn one(scenario: &str, seed_start: u64, report: &Report) -> Value {
     object.put("seeds", Some(json!(report.seeds)));
     object.put("seed_start", Some(json!(seed_start)));
     object.put("trace", report.trace.as_ref().map(|t| json!(t)));
+    object.put("notes", some(report.notes.iter().map(|n| json!(n)).collect()));
     object.number("saturation_rps", report.saturation_rps);
     object.put("policies", Some(report.lines.iter().map(|l| line(l, &report.endpoints)).collect()));
     object.put("paired", some(report.paired.iter().map(paired).collect()));
@@ -67,8 +68,22 @@ fn line(l: &Line, endpoints: &[String]) -> Value {
     object.number("goodput", l.goodput);
     object.number("imbalance", Some(l.imbalance));
     object.put("retries", Some(json!(l.retries)));
+    object.number("query_hit_rate", l.query_hits);
+    object.put("fleet", l.fleet.as_ref().map(fleet));
     let share: Map<String, Value> = endpoints.iter().cloned().zip(l.shares.iter().map(|s| json!(s))).collect();
     object.put("share", Some(share.into()));
+    object.0.into()
+}
+
+fn fleet(f: &FleetLine) -> Value {
+    let mut object = Object::default();
+    object.mean("endpoint_s", "se_endpoint_s", f.endpoint_s);
+    object.number("mean_endpoints", Some(f.mean));
+    object.put("most_endpoints", Some(json!(f.most)));
+    object.number("starts", Some(f.starts));
+    object.put("failed", Some(json!(f.failed)));
+    object.put("shed", Some(json!(f.shed)));
+    object.put("failed_in_change", Some(json!(f.in_change)));
     object.0.into()
 }
 

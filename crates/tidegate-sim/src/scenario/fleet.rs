@@ -1,13 +1,17 @@
 //! `fleet`: the engines of a scenario.
 
+use std::time::Duration;
+
 use tidegate_config::{Absent, Key, Kind, Reader, Section, Table};
 
+use super::key::{number, or};
 use super::services::{Cpu, Embedding, Vector};
 use crate::engine::EngineSpec;
 use crate::engine::article::ArticleParams;
 use crate::engine::background::BackgroundParams;
 use crate::engine::fixed::FixedParams;
 use crate::engine::llm::LlmParams;
+use crate::kernel::elastic::{Autoscale, ColdStart, Group};
 use crate::kernel::setup::Site;
 
 /// Engines of one kind.
@@ -19,16 +23,55 @@ pub struct Engines {
     is_alone: bool,
     weight: f64,
     max_in_flight: Option<u32>,
+    cold_start: ColdStart,
+    grace: Option<Duration>,
+    autoscale: Option<Autoscale>,
     spec: EngineSpec,
 }
 
-/// The endpoints of a fleet: `name` alone, or `name-1`, `name-2`, ... where `count` is more than 1.
+impl Engines {
+    /// Whether something is said about how they come and go.
+    pub fn changes(&self) -> bool {
+        self.autoscale.is_some() || self.cold_start != ColdStart::default() || self.grace.is_some()
+    }
+
+    /// Whether they keep the answers to queries.
+    pub fn keeps_answers(&self) -> bool {
+        matches!(self.spec, EngineSpec::Vector(params) if params.cache > 0)
+    }
+
+    /// What starts and stops them.
+    pub fn autoscale(&self) -> Option<&Autoscale> {
+        self.autoscale.as_ref()
+    }
+
+    /// Endpoints there can be of them.
+    pub fn most(&self) -> u32 {
+        self.autoscale.map_or(self.count, |a| a.max)
+    }
+}
+
+/// The groups of a fleet that are scaled, by their places among its endpoints.
+pub fn groups(fleet: &[Engines]) -> Vec<Group> {
+    let mut from = 0;
+    let mut groups = Vec::new();
+    for e in fleet {
+        let sites = from..from + e.most();
+        from = sites.end;
+        groups.extend(e.autoscale.map(|autoscale| Group { sites, initial: e.count, autoscale }));
+    }
+    groups
+}
+
+/// The endpoints of a fleet: `name` alone, or `name-1`, `name-2`, ... where there can be more than 1.
 pub fn sites(fleet: &[Engines]) -> Vec<Site> {
     let mut sites = Vec::new();
     for e in fleet {
-        for k in 1..=e.count {
+        for k in 1..=e.most() {
             let name = if e.is_alone && k == 1 { e.name.clone() } else { format!("{}-{k}", e.name) };
-            sites.push(Site { name, spec: e.spec, weight: e.weight, max_in_flight: e.max_in_flight });
+            let (weight, max_in_flight) = (e.weight, e.max_in_flight);
+            let (cold_start, grace) = (e.cold_start, e.grace);
+            sites.push(Site { weight, max_in_flight, cold_start, grace, ..Site::new(name, e.spec) });
         }
     }
     sites
@@ -93,6 +136,27 @@ impl Section for Engines {
                 example: "64",
             },
             Key {
+                name: "cold_start",
+                kind: Kind::Table(ColdStart::TABLE),
+                absent: Absent::Means("an engine that starts serves at once"),
+                summary: "How long one that starts during the run takes.",
+                example: "{ min: 15s, max: 30s }",
+            },
+            Key {
+                name: "grace",
+                kind: Kind::Duration { min: 0.0, max: 86_400.0, word: Some("any") },
+                absent: Absent::Default("any"),
+                summary: "How long one that leaves may go on with what it has; then it stops, and what is left breaks off.",
+                example: "30s",
+            },
+            Key {
+                name: "autoscale",
+                kind: Kind::Table(Autoscale::TABLE),
+                absent: Absent::Means("always `count`"),
+                summary: "Starts and stops them as the load asks for; `count` are there at the beginning.",
+                example: "{ in_flight: 16, max: 8 }",
+            },
+            Key {
                 name: "fixed",
                 kind: Kind::Table(Fixed::TABLE),
                 absent: Absent::Means("another model"),
@@ -142,6 +206,13 @@ impl Section for Engines {
         let count = u32::try_from(r.integer("count")).unwrap_or(1);
         let weight = r.number("weight");
         let max_in_flight = r.integer_or_none("max_in_flight").and_then(|n| u32::try_from(n).ok());
+        let (cold_start, autoscale) = (r.table("cold_start").unwrap_or_default(), r.table::<Autoscale>("autoscale"));
+        if let Some(a) = autoscale.filter(|a| !(a.min..=a.max).contains(&count)) {
+            let found = format!("count {count}, autoscaled from {} to {}", a.min, a.max);
+            let hint = format!("for example: `count: {}`", a.min);
+            r.contradiction("autoscale", found, "count from min to max", hint);
+        }
+        let grace = r.duration_or_none("grace");
         let fixed = r.table::<Fixed>("fixed").map(|f| EngineSpec::Fixed(f.0));
         let load = r.table::<Load>("load").map(|l| EngineSpec::Load(l.0));
         let llm = r.table::<Llm>("llm").map(|l| EngineSpec::Llm(l.0));
@@ -161,7 +232,8 @@ impl Section for Engines {
             );
         }
         let spec = models.first().copied().unwrap_or(EngineSpec::Fixed(FixedParams::default()));
-        Self { name, count, is_alone: count == 1, weight, max_in_flight, spec }
+        let is_alone = autoscale.map_or(count, |a| a.max) == 1;
+        Self { name, count, is_alone, weight, max_in_flight, cold_start, grace, autoscale, spec }
     }
 }
 
@@ -208,19 +280,13 @@ impl Section for Fixed {
 
 struct Load(ArticleParams);
 
-/// A share or level that may exceed 1.
-const fn number(name: &'static str, max: f64, default: &'static str, summary: &'static str) -> Key {
-    let kind = Kind::Number { min: 0.0, max };
-    Key { name, kind, absent: Absent::Default(default), summary, example: default }
-}
-
 impl Section for Load {
     const TABLE: &'static Table = &Table {
         place: "fleet[].load",
         summary: "u = clip(b + per_request n, 0, 1); a request takes 0.1 + 0.9 u seconds, fixed at admission; u > 0.9 rejects. The \
                   background b drifts with momentum between `low` and `high`, plus surges that drain.",
         keys: &[
-            number("per_request", 1.0, "0.01", "Load that one request of ours adds."),
+            number("per_request", (0.0, 1.0), or("0.01"), "Load that one request of ours adds."),
             Key {
                 name: "tv",
                 kind: Kind::Duration { min: 0.001, max: 3600.0, word: None },
@@ -228,11 +294,11 @@ impl Section for Load {
                 summary: "Time constant of the background's velocity.",
                 example: "1s",
             },
-            number("sv", 10.0, "0.03", "Standard deviation of the velocity, load per second."),
-            number("low", 2.0, "0.05", "Lower bound of the background."),
-            number("high", 2.0, "0.45", "Upper bound of the background."),
-            number("surge_rate", 100.0, "0.04", "Surges per second; each jumps to a level from 1.5 to 1.6."),
-            number("drain", 100.0, "0.2", "How fast a surge drains, load per second."),
+            number("sv", (0.0, 10.0), or("0.03"), "Standard deviation of the velocity, load per second."),
+            number("low", (0.0, 2.0), or("0.05"), "Lower bound of the background."),
+            number("high", (0.0, 2.0), or("0.45"), "Upper bound of the background."),
+            number("surge_rate", (0.0, 100.0), or("0.04"), "Surges per second; each jumps to a level from 1.5 to 1.6."),
+            number("drain", (0.0, 100.0), or("0.2"), "How fast a surge drains, load per second."),
         ],
     };
 
@@ -340,7 +406,10 @@ mod tests {
 
     fn kind(name: &str, count: u32) -> Engines {
         let spec = EngineSpec::Fixed(FixedParams::default());
-        Engines { name: name.into(), count, is_alone: count == 1, weight: 1.0, max_in_flight: None, spec }
+        let cold_start = ColdStart::default();
+        let (is_alone, name) = (count == 1, name.into());
+        let (max_in_flight, grace, autoscale) = (None, None, None);
+        Engines { name, count, is_alone, weight: 1.0, max_in_flight, cold_start, grace, autoscale, spec }
     }
 
     #[test]

@@ -68,6 +68,13 @@ const KEYS: &[Key] = &[
         example: "true",
     },
     Key {
+        name: "known_lengths",
+        kind: Kind::Bool,
+        absent: Absent::Default("false"),
+        summary: "Baseline: limits and queue know the length of every answer before it begins. A gateway learns it by tenant, and begins with 256 tokens.",
+        example: "true",
+    },
+    Key {
         name: "naive_attempts",
         kind: Kind::Integer { min: 1, max: 10, word: None },
         absent: Absent::Means("retries within the budget"),
@@ -99,6 +106,7 @@ impl Section for Governed {
             classes,
             told_apart: r.bool("told_apart"),
             windows: r.bool("windows"),
+            known_lengths: r.bool("known_lengths"),
             naive_attempts: r.integer_or_none("naive_attempts").and_then(|n| u32::try_from(n).ok()),
         };
         let max_in_flight = r.integer_or_none("max_in_flight").and_then(|n| u32::try_from(n).ok());

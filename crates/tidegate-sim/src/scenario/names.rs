@@ -1,4 +1,4 @@
-//! Names across sections: endpoints that faults speak of, and names that stand twice.
+//! Names across sections: endpoints that faults and changes speak of, and names that stand twice.
 //!
 //! A section is read without knowing the others, so this is a second walk over the same text. It notes every name with its place, as
 //! "problems" of which only those are kept, in other words, that are some. Each section is read by its own reader too, which asks for
@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use tidegate_config::{Problem, ProblemKind, Reader, Section, Table, parse_as};
 
 use super::Scenario;
+use super::elastic::PlannedChange;
 use super::fleet::Engines;
 use super::outage::Planned;
 
@@ -33,9 +34,8 @@ impl Section for EngineName {
     const TABLE: &'static Table = Engines::TABLE;
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
-        Engines::read(r);
-        let count = r.integer("count");
-        note(r, "name", ENGINE, count);
+        let count = Engines::read(r).most();
+        note(r, "name", ENGINE, count.into());
         Self
     }
 }
@@ -47,6 +47,18 @@ impl Section for FaultName {
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
         Planned::read(r);
+        note(r, "endpoint", FAULT, 1);
+        Self
+    }
+}
+
+struct ChangeName;
+
+impl Section for ChangeName {
+    const TABLE: &'static Table = PlannedChange::TABLE;
+
+    fn read(r: &mut Reader<'_, '_>) -> Self {
+        PlannedChange::read(r);
         note(r, "endpoint", FAULT, 1);
         Self
     }
@@ -74,6 +86,7 @@ impl Section for Names {
         Scenario::read(r);
         r.list::<EngineName>("fleet");
         r.list::<FaultName>("faults");
+        r.list::<ChangeName>("changes");
         r.list::<VariantName>("variants");
         Self
     }
@@ -135,7 +148,7 @@ fn twice<'a>(names: impl Iterator<Item = (String, &'a Problem)>, what: &str) -> 
     found
 }
 
-/// The problem of a fault whose endpoint is missing in a fleet that it is to happen in.
+/// The problem of a fault or change whose endpoint is missing in a fleet that it is to happen in.
 fn unknown(fault: &Problem, fleets: &BTreeMap<&str, Vec<&Problem>>, variants: &[&Problem]) -> Option<Problem> {
     let own = fleets.get("fleet").map(|fleet| (None, fleet));
     let of_variant = |v: &&Problem| {

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use tidegate_config::{Absent, Key, Kind, Reader, Section, Table};
+use tidegate_config::{Kind, Reader, Section, Table};
 
+use super::key::{key, means, number, or, or_such_as, required, share, time};
 use crate::fault::{Fault, FaultKind};
 use crate::kernel::setup::{Outage, Site};
 
@@ -36,62 +37,29 @@ impl Section for Planned {
         place: "faults[]",
         summary: "A fault of one endpoint.",
         keys: &[
-            Key {
-                name: "endpoint",
-                kind: Kind::Name,
-                absent: Absent::Required,
-                summary: "Name of the endpoint, with its number where its `count` is more than 1.",
-                example: "a100-2",
-            },
-            Key {
-                name: "at",
-                kind: Kind::Duration { min: 0.0, max: 1e8, word: None },
-                absent: Absent::Default("0s"),
-                summary: "When it begins.",
-                example: "60s",
-            },
-            Key {
-                name: "for",
-                kind: Kind::Duration { min: 0.001, max: 1e8, word: None },
-                absent: Absent::Means("to the end"),
-                summary: "How long it lasts.",
-                example: "30s",
-            },
-            Key {
-                name: "kind",
-                kind: Kind::Choice(WORDS),
-                absent: Absent::Required,
-                summary: "What is wrong: connections refused or reset, nothing answered, all slow, error statuses, answers cut, no progress.",
-                example: "slow",
-            },
-            Key {
-                name: "factor",
-                kind: Kind::Number { min: 0.001, max: 1e6 },
-                absent: Absent::Default("4"),
-                summary: "For `slow`: how many times as long everything takes.",
-                example: "4",
-            },
-            Key {
-                name: "status",
-                kind: Kind::Integer { min: 400, max: 599, word: None },
-                absent: Absent::Default("503"),
-                summary: "For `status`: which.",
-                example: "500",
-            },
-            Key {
-                name: "rate",
-                kind: Kind::Fraction { min: 0.0, max: 1.0, word: None },
-                absent: Absent::Default("1"),
-                summary: "For `status` and `cut`: share of the requests.",
-                example: "35%",
-            },
-            Key {
-                name: "retry_after",
-                kind: Kind::Duration { min: 0.0, max: 1e6, word: None },
-                absent: Absent::Means("none is sent"),
-                summary: "For `status`: the Retry-After.",
-                example: "2s",
-            },
+            key(
+                "endpoint",
+                Kind::Name,
+                required("a100-2"),
+                "Name of the endpoint, with its number where its `count` is more than 1.",
+            ),
+            time("at", (0.0, 1e8), or_such_as("0s", "60s"), "When it begins."),
+            time("for", (0.001, 1e8), means("to the end", "30s"), "How long it lasts."),
+            key(
+                "kind",
+                Kind::Choice(WORDS),
+                required("slow"),
+                "What is wrong: connections refused or reset, nothing answered, all slow, error statuses, answers cut, no progress.",
+            ),
+            number("factor", (0.001, 1e6), or("4"), "For `slow`: how many times as long everything takes."),
+            key(
+                "status",
+                Kind::Integer { min: 400, max: 599, word: None },
+                or_such_as("503", "500"),
+                "For `status`: which.",
+            ),
+            share("rate", (0.0, 1.0), or_such_as("1", "35%"), "For `status` and `cut`: share of the requests."),
+            time("retry_after", (0.0, 1e6), means("none is sent", "2s"), "For `status`: the Retry-After."),
         ],
     };
 

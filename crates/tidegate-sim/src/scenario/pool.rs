@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_config::{Absent, Key, Kind, Policy, Reader, Section, Table};
+use tidegate_config::{Absent, Key, Kind, Policy, Reader, Section, Table, WarmUp};
 use tidegate_core::balance::registry::default_policy;
 use tidegate_core::breaker::off;
 use tidegate_core::descriptor::Params;
@@ -75,6 +75,7 @@ pub struct PoolSettings {
     retry: RetryConfig,
     breaker: Params,
     cool_down: Duration,
+    warm_up: WarmUp,
 }
 
 impl Section for PoolSettings {
@@ -103,6 +104,7 @@ impl Section for PoolSettings {
                 summary: "Time an endpoint is left alone after a reject; doubles while it goes on.",
                 example: "500ms",
             },
+            WarmUp::KEY,
         ],
     };
 
@@ -112,6 +114,7 @@ impl Section for PoolSettings {
             retry: RetryConfig { max_attempts, ..RetryConfig::default() },
             breaker: r.breaker(BREAKER).params,
             cool_down: r.duration("cool_down"),
+            warm_up: WarmUp::read(r),
         }
     }
 }
@@ -181,6 +184,7 @@ impl Contender {
         cfg.retry = settings.retry;
         cfg.cool_down = settings.cool_down;
         cfg.breaker = settings.breaker.clone();
+        cfg.warm_up = settings.warm_up.core();
         if self.textbook {
             cfg.breaker = Params::defaults(&off::DESCRIPTOR);
             (cfg.max_load, cfg.cool_down, cfg.retry.max_attempts) = (None, Duration::ZERO, 1);

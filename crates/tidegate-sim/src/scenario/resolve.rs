@@ -1,24 +1,25 @@
 //! From a scenario to the runs it stands for.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::balance::registry::{self, default_policy};
 use tidegate_core::descriptor::Params;
 use tidegate_core::pool::config::PoolConfig;
-use tidegate_core::prefix::chain;
 
-use super::fleet::sites;
+use super::elastic::PlannedChange;
+use super::fleet::{groups, sites};
 use super::governance::Governed;
 use super::pool::Contender;
+use super::recorded::{Loaded, load};
 use super::workload::{Pattern, TraceUse, Workload};
-use super::{Scenario, Variant};
+use super::{Engines, Scenario, Variant};
 use crate::kernel::Kernel;
+use crate::kernel::elastic::{Change, Elastic, Group, Metric};
 use crate::kernel::governance::Governance;
-use crate::kernel::setup::{Recorded, Setup, Shot, Site, Source};
+use crate::kernel::setup::{Setup, Site, Source};
 use crate::saturation::saturation;
+use crate::workload::Trace;
 use crate::workload::synthetic::Synthetic;
-use crate::workload::{Trace, request_log};
 
 /// Reads the text of a file.
 pub type ReadFile<'a> = dyn Fn(&str) -> Result<String, Unread> + 'a;
@@ -43,6 +44,8 @@ pub struct Cell {
     pub trace: Option<String>,
     /// Measured saturation of the fleet on the trace, requests per second.
     pub saturation_rps: Option<f64>,
+    /// What has to be said of its requests beside any result: that they are made up, or what is not known of them.
+    pub notes: Vec<String>,
 }
 
 /// A policy that is compared.
@@ -68,11 +71,24 @@ impl Row {
 }
 
 /// A trace that was read, and the saturations measured on it.
-struct Loaded {
+struct Known {
     key: TraceUse,
-    name: String,
-    recorded: Recorded,
+    loaded: Loaded,
     measured: Vec<(Vec<Site>, f64)>,
+}
+
+/// Where the requests of a cell come from, and what is known of them.
+struct Origin {
+    source: Source,
+    trace: Option<String>,
+    saturation_rps: Option<f64>,
+    notes: Vec<String>,
+}
+
+impl From<Source> for Origin {
+    fn from(source: Source) -> Self {
+        Self { source, trace: None, saturation_rps: None, notes: Vec::new() }
+    }
 }
 
 impl Scenario {
@@ -86,17 +102,18 @@ impl Scenario {
     /// # Errors
     /// A trace that is absent without a stand-in, or that cannot be read.
     pub fn cells(&self, read: &ReadFile<'_>) -> Result<Vec<Cell>, String> {
-        let mut loaded: Vec<Loaded> = Vec::new();
-        self.named().into_iter().map(|v| self.cell(v, read, &mut loaded)).collect()
+        let mut known: Vec<Known> = Vec::new();
+        self.named().into_iter().map(|v| self.cell(v, read, &mut known)).collect()
     }
 
-    fn cell(&self, variant: Option<&Variant>, read: &ReadFile<'_>, loaded: &mut Vec<Loaded>) -> Result<Cell, String> {
+    fn cell(&self, variant: Option<&Variant>, read: &ReadFile<'_>, known: &mut Vec<Known>) -> Result<Cell, String> {
         let fleet = variant.map(|v| &v.fleet).filter(|f| !f.is_empty()).unwrap_or(&self.fleet);
         let workload = variant.and_then(|v| v.workload.as_ref()).or(self.workload.as_ref());
         let workload = workload.ok_or("no workload")?;
         let sites = sites(fleet);
         let outages = self.faults.iter().map(|f| f.outage(&sites)).collect::<Result<_, _>>()?;
-        let (source, trace, saturation_rps) = self.source(workload, &sites, read, loaded)?;
+        let elastic = self.elastic(fleet, &sites, workload)?;
+        let Origin { source, trace, saturation_rps, notes } = self.origin(workload, &sites, read, known)?;
         let setup = Setup {
             sites,
             replicas: self.replicas,
@@ -109,55 +126,70 @@ impl Scenario {
             told_goal: None,
             outages,
             lies: Vec::new(),
+            elastic,
+            queries: workload.queries.clone(),
+            max_tokens: workload.max_tokens,
         };
-        Ok(Cell { variant: variant.map(|v| v.name.clone()), setup, trace, saturation_rps })
+        Ok(Cell { variant: variant.map(|v| v.name.clone()), setup, trace, saturation_rps, notes })
     }
 
-    fn source(
+    fn elastic(&self, fleet: &[Engines], sites: &[Site], workload: &Workload) -> Result<Elastic, String> {
+        let elastic = Elastic { changes: PlannedChange::all(&self.changes, sites)?, groups: groups(fleet) };
+        let both = |c: &&Change| elastic.groups.iter().any(|g| g.sites.contains(&c.site));
+        if let Some(change) = elastic.changes.iter().find(both) {
+            let name = &sites[change.site as usize].name;
+            return Err(format!("changes: {name} is autoscaled; an endpoint is changed by plan or scaled, not both"));
+        }
+        let by_goal = |g: &Group| matches!(g.autoscale.metric, Metric::Slo(_));
+        if !workload.stream && elastic.groups.iter().any(by_goal) {
+            return Err("autoscale: `slo` needs streams; say `stream: true` in the workload".to_owned());
+        }
+        Ok(elastic)
+    }
+
+    fn origin(
         &self,
         workload: &Workload,
         sites: &[Site],
         read: &ReadFile<'_>,
-        loaded: &mut Vec<Loaded>,
-    ) -> Result<(Source, Option<String>, Option<f64>), String> {
-        let tokens = workload.tokens;
+        known: &mut Vec<Known>,
+    ) -> Result<Origin, String> {
+        let (tokens, length) = (workload.tokens, self.duration);
         let usage = match &workload.pattern {
-            Pattern::Open(arrivals) => {
-                return Ok((Source::Open { arrivals: *arrivals, length: self.duration, tokens }, None, None));
-            }
+            Pattern::Open(arrivals) => return Ok(Source::Open { arrivals: *arrivals, length, tokens }.into()),
             Pattern::Tenants(parties) => {
-                let parties = parties.as_slice().into();
-                return Ok((Source::Tenants { parties, length: self.duration }, None, None));
+                return Ok(Source::Tenants { parties: parties.as_slice().into(), length }.into());
             }
             &Pattern::Closed(clients, requests, rounds) => {
-                return Ok((Source::Closed { clients, requests, rounds, tokens }, None, None));
+                return Ok(Source::Closed { clients, requests, rounds, tokens }.into());
             }
             Pattern::Trace(usage) => usage,
         };
-        let at = match loaded.iter().position(|l| l.key.same_text(usage)) {
+        let at = match known.iter().position(|k| k.key.same_text(usage)) {
             Some(at) => at,
             None => {
-                let (recorded, name) = load(usage, read)?;
-                loaded.push(Loaded { key: usage.clone(), name, recorded, measured: Vec::new() });
-                loaded.len() - 1
+                let shape = |t: Trace| if usage.length.is_some() { t.window(Duration::ZERO, usage.length) } else { t };
+                let loaded = load(&usage.file, usage.stand_in(), read, shape)?;
+                known.push(Known { key: usage.clone(), loaded, measured: Vec::new() });
+                known.len() - 1
             }
         };
-        let l = &mut loaded[at];
+        let Known { loaded, measured, .. } = &mut known[at];
+        let (trace, notes) = (Some(loaded.name.clone()), loaded.notes.clone());
         let Some(share) = usage.load else {
-            return Ok((Source::Trace(scaled(&l.recorded, usage.speed)), Some(l.name.clone()), None));
+            let source = Source::Trace(loaded.at_speed(usage.speed)?);
+            return Ok(Origin { source, trace, saturation_rps: None, notes });
         };
-        let measured = match l.measured.iter().find(|(s, _)| same_engines(s, sites)) {
+        let rps = match measured.iter().find(|(s, _)| same_engines(s, sites)) {
             Some((_, rps)) => *rps,
             None => {
-                let rps = saturation(sites, &l.recorded.shots);
-                l.measured.push((sites.to_vec(), rps));
+                let rps = saturation(sites, &loaded.recorded.shots);
+                measured.push((sites.to_vec(), rps));
                 rps
             }
         };
-        let span_s = l.recorded.shots.last().map_or(0.0, |s| s.at.as_secs_f64()).max(1e-9);
-        let recorded = l.recorded.shots.len() as f64 / span_s;
-        let shots = scaled(&l.recorded, share * measured / recorded);
-        Ok((Source::Trace(shots), Some(l.name.clone()), Some(measured)))
+        let source = Source::Trace(loaded.at_load(share, rps)?);
+        Ok(Origin { source, trace, saturation_rps: Some(rps), notes })
     }
 
     /// What is compared, in the scenario's order: every policy under every governance. All policies with their defaults if it names none,
@@ -188,6 +220,11 @@ impl Scenario {
 }
 
 impl TraceUse {
+    /// What takes the place of an absent file.
+    fn stand_in(&self) -> Option<Synthetic> {
+        Some(if self.stand_in? == "code" { Synthetic::code() } else { Synthetic::conversation() })
+    }
+
     /// Whether the same requests are meant, at whatever speed.
     fn same_text(&self, other: &Self) -> bool {
         (&self.file, self.stand_in, self.length) == (&other.file, other.stand_in, other.length)
@@ -196,48 +233,4 @@ impl TraceUse {
 
 fn same_engines(a: &[Site], b: &[Site]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.spec == b.spec)
-}
-
-fn load(usage: &TraceUse, read: &ReadFile<'_>) -> Result<(Recorded, String), String> {
-    let (trace, name) = match (read(&usage.file), usage.stand_in) {
-        (Ok(text), _) => {
-            let trace = if request_log::is_log(&text) { request_log::read(&text) } else { Trace::read(&text) };
-            (trace.map_err(|e| format!("{}: {e}", usage.file))?, usage.file.clone())
-        }
-        (Err(Unread::Unusable(why)), _) | (Err(Unread::Absent(why)), None) => {
-            return Err(format!("{}: {why}", usage.file));
-        }
-        (Err(_), Some("code")) => (Synthetic::code().trace(1), format!("{} (synthetic stand-in)", usage.file)),
-        (Err(_), Some(_)) => (Synthetic::conversation().trace(1), format!("{} (synthetic stand-in)", usage.file)),
-    };
-    let trace = if usage.length.is_some() { trace.window(Duration::ZERO, usage.length) } else { trace };
-    if trace.requests.is_empty() {
-        return Err(format!("{}: no request in it", usage.file));
-    }
-    Ok((Recorded::of(&trace), name))
-}
-
-impl Recorded {
-    /// The requests of a trace.
-    pub fn of(trace: &Trace) -> Self {
-        let mut blocks: Vec<u64> = Vec::new();
-        let shot = |r: &crate::workload::TraceRequest| {
-            let from = blocks.len();
-            let ids = r.blocks.iter().flat_map(|&(a, b)| a..=b).map(u64::from);
-            blocks.extend(chain(ids));
-            let prompt = (from as u32, (blocks.len() - from) as u32);
-            Shot { at: r.at, prompt_tokens: r.prompt_tokens, output_tokens: r.output_tokens, prompt }
-        };
-        let shots: Arc<[Shot]> = trace.requests.iter().map(shot).collect();
-        Self { blocks: blocks.into(), ..Self::from(shots) }
-    }
-}
-
-/// The same requests `factor` times as fast.
-pub(crate) fn scaled(recorded: &Recorded, factor: f64) -> Recorded {
-    if factor == 1.0 {
-        return recorded.clone();
-    }
-    let shots = recorded.shots.iter().map(|s| Shot { at: s.at.div_f64(factor.max(1e-9)), ..*s }).collect();
-    Recorded { shots, ..recorded.clone() }
 }

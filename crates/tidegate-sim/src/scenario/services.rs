@@ -2,22 +2,13 @@
 
 use tidegate_config::{Absent, Key, Kind, Reader, Section, Table};
 
+use super::key::{count, or, time};
 use crate::engine::cpu::CpuParams;
 use crate::engine::embedding::EmbeddingParams;
 use crate::engine::vector::VectorParams;
 
-/// A time with a default that is its example.
-const fn time(name: &'static str, default: &'static str, summary: &'static str) -> Key {
-    let kind = Kind::Duration { min: 0.0, max: 3600.0, word: None };
-    Key { name, kind, absent: Absent::Default(default), summary, example: default }
-}
-
-/// A number of at least 1 with a default that is its example.
-const fn count(name: &'static str, max: u64, default: &'static str, summary: &'static str) -> Key {
-    let kind = Kind::Integer { min: 1, max, word: None };
-    Key { name, kind, absent: Absent::Default(default), summary, example: default }
-}
-
+/// Seconds of a time that a request takes.
+const SHORT: (f64, f64) = (0.0, 3600.0);
 const MAX_WAITING: Key = Key {
     name: "max_waiting",
     kind: Kind::Integer { min: 0, max: 10_000_000, word: None },
@@ -38,11 +29,11 @@ impl Section for Embedding {
         summary: "A batch begins when its oldest request has waited for `window` or `max_batch` are there, never while another is computed, and \
                   takes per_batch + per_item n + per_token (prompt tokens).",
         keys: &[
-            time("window", "5ms", "How long a batch is collected."),
-            count("max_batch", 100_000, "32", "Most requests of a batch."),
-            time("per_batch", "4ms", "Time of a batch, however small."),
-            time("per_item", "500us", "Time per request of a batch."),
-            time("per_token", "5us", "Time per prompt token of a batch."),
+            time("window", SHORT, or("5ms"), "How long a batch is collected."),
+            count("max_batch", 100_000, or("32"), "Most requests of a batch."),
+            time("per_batch", SHORT, or("4ms"), "Time of a batch, however small."),
+            time("per_item", SHORT, or("500us"), "Time per request of a batch."),
+            time("per_token", SHORT, or("5us"), "Time per prompt token of a batch."),
             MAX_WAITING,
         ],
     };
@@ -66,9 +57,9 @@ impl Section for Vector {
         place: "fleet[].vector",
         summary: "A search takes base + per_level log2(vectors), one whose answer is cached takes `hit`.",
         keys: &[
-            count("vectors", 1_000_000_000_000, "1_000_000", "Vectors in the index."),
-            time("base", "1ms", "Time of a search besides its descent."),
-            time("per_level", "300us", "Time per doubling of the index."),
+            count("vectors", 1_000_000_000_000, or("1_000_000"), "Vectors in the index."),
+            time("base", SHORT, or("1ms"), "Time of a search besides its descent."),
+            time("per_level", SHORT, or("300us"), "Time per doubling of the index."),
             Key {
                 name: "hit_rate",
                 kind: Kind::Fraction { min: 0.0, max: 1.0, word: None },
@@ -76,8 +67,16 @@ impl Section for Vector {
                 summary: "Share of the searches whose answer is cached.",
                 example: "30%",
             },
-            time("hit", "200us", "Time of a search whose answer is cached."),
-            count("threads", 100_000, "8", "Searches at a time."),
+            time("hit", SHORT, or("200us"), "Time of a search whose answer is cached."),
+            Key {
+                name: "cache",
+                kind: Kind::Integer { min: 0, max: 10_000_000, word: None },
+                absent: Absent::Default("0"),
+                summary: "Queries whose answers are kept, the most recently asked ones, where the workload has `queries`; `hit_rate` then counts for \
+                          nothing.",
+                example: "10_000",
+            },
+            count("threads", 100_000, or("8"), "Searches at a time."),
             MAX_WAITING,
         ],
     };
@@ -89,6 +88,7 @@ impl Section for Vector {
             per_level_s: r.duration("per_level").as_secs_f64(),
             hit_rate: r.number("hit_rate"),
             hit_s: r.duration("hit").as_secs_f64(),
+            cache: number(r, "cache"),
             threads: number(r, "threads"),
             max_waiting: number(r, "max_waiting"),
         })
@@ -103,10 +103,10 @@ impl Section for Cpu {
         summary: "Cores shared by all requests: n of them on c cores each run at min(1, c/n) of a core. A request needs work + per_token (prompt \
                   and answer tokens) of core time.",
         keys: &[
-            count("cores", 100_000, "8", "Cores."),
-            time("work", "50ms", "Core time of a request."),
-            time("per_token", "0ms", "Core time per token of prompt and answer."),
-            count("max_running", 1_000_000, "256", "Requests computed at a time; others wait."),
+            count("cores", 100_000, or("8"), "Cores."),
+            time("work", SHORT, or("50ms"), "Core time of a request."),
+            time("per_token", SHORT, or("0ms"), "Core time per token of prompt and answer."),
+            count("max_running", 1_000_000, or("256"), "Requests computed at a time; others wait."),
             MAX_WAITING,
         ],
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_config::{Absent, Key, Kind, Reader, Section, Table};
 
 use crate::kernel::setup::Party;
-use crate::workload::Arrivals;
+use crate::workload::{Arrivals, Queries};
 
 /// What is asked.
 #[derive(Clone, Debug)]
@@ -16,6 +16,10 @@ pub struct Workload {
     pub stream: bool,
     /// Prompt and answer, tokens, where no trace says.
     pub tokens: (u32, u32),
+    /// What is searched for.
+    pub queries: Option<Queries>,
+    /// The longest answer that requests ask for.
+    pub max_tokens: Option<u32>,
 }
 
 /// When requests come.
@@ -96,6 +100,20 @@ const KEYS: &[Key] = &[
         summary: "Length of an answer where no trace says.",
         example: "200",
     },
+    Key {
+        name: "max_tokens",
+        kind: Kind::Integer { min: 1, max: 10_000_000, word: None },
+        absent: Absent::Means("requests do not say it, and it is learned how long answers are"),
+        summary: "What every request says in `max_tokens`: limits on tokens reserve so much for its answer, however short it then is.",
+        example: "4096",
+    },
+    Key {
+        name: "queries",
+        kind: Kind::Table(Queries::TABLE),
+        absent: Absent::Means("nothing is said of what is searched for"),
+        summary: "What requests search for: the key of `consistent_hash`, and what a `vector` engine's `cache` finds again.",
+        example: "{ texts: 100_000, zipf: 0.9 }",
+    },
 ];
 
 impl Section for Workload {
@@ -120,7 +138,36 @@ impl Section for Workload {
             r.contradiction("arrivals", found.to_owned(), allowed, "for example: `arrivals: { rate: 5 }`".to_owned());
         }
         let pattern = patterns.pop().unwrap_or(Pattern::Open(Arrivals::Poisson { rate: 1.0 }));
-        Self { pattern, stream, tokens }
+        let max_tokens = r.integer_or_none("max_tokens").and_then(|n| u32::try_from(n).ok());
+        Self { pattern, stream, tokens, queries: r.table("queries"), max_tokens }
+    }
+}
+
+impl Section for Queries {
+    const TABLE: &'static Table = &Table {
+        place: "workload.queries",
+        summary: "Texts that are searched for: the one of rank k in proportion to 1/k^zipf. A gateway hashes their normalised form \
+                  (`consistent_hash` with a `key` of a body's field); two spellings of one are one here.",
+        keys: &[
+            Key {
+                name: "texts",
+                kind: Kind::Integer { min: 1, max: 10_000_000, word: None },
+                absent: Absent::Default("10_000"),
+                summary: "How many different ones there are.",
+                example: "100_000",
+            },
+            Key {
+                name: "zipf",
+                kind: Kind::Number { min: 0.0, max: 5.0 },
+                absent: Absent::Default("1"),
+                summary: "How uneven they are; 0: all alike.",
+                example: "0.9",
+            },
+        ],
+    };
+
+    fn read(r: &mut Reader<'_, '_>) -> Self {
+        Self::new(u32::try_from(r.integer("texts")).unwrap_or(u32::MAX), r.number("zipf"))
     }
 }
 
@@ -205,7 +252,7 @@ impl Section for Closed {
 impl Section for TraceUse {
     const TABLE: &'static Table = &Table {
         place: "workload.trace",
-        summary: "Recorded requests: CSV with `t_ms` or `t_s`, `input_tokens`, `output_tokens`, or Tidegate's request log.",
+        summary: "Recorded requests: CSV with `t_ms` or `t_s`, `input_tokens`, `output_tokens`, or Tidegate's journal or request log.",
         keys: &[
             Key {
                 name: "file",

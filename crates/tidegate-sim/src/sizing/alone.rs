@@ -34,7 +34,7 @@ fn meets(kind: &EngineSpec, (prompt_tokens, output_tokens): (u32, u32), goal: Go
         return true;
     }
     let mut engine = kind.build(1, 1.0, Detail::FirstAndDone);
-    let request = EngineRequest { prompt_tokens, cached_tokens: 0, output_tokens, stream: true };
+    let request = EngineRequest { prompt_tokens, cached_tokens: 0, query: None, output_tokens, stream: true };
     if matches!(engine.arrive(Instant::ORIGIN, &request), Admission::Rejected(_)) {
         return false;
     }

@@ -14,7 +14,7 @@ pub use settings::RoutingStudy;
 use std::num::NonZeroUsize;
 
 use super::jobs;
-use super::table::{Cell, Grid};
+use super::table::{Answer, Cell, Grid};
 use crate::batch::Seeds;
 use crate::scenario::ReadFile;
 use crate::tally::Tally;
@@ -87,8 +87,8 @@ impl RoutingStudy {
         seeds: Seeds,
         threads: NonZeroUsize,
         tick: &mut dyn FnMut(usize, usize, u64),
-    ) -> Result<Vec<Grid>, String> {
-        let places = cells::places(self, read)?;
+    ) -> Result<Answer, String> {
+        let (places, notes) = cells::places(self, read)?;
         let rows = rows::rows(self);
         let (per_row, per_place) = (seeds.count as usize, rows.len() * seeds.count as usize);
         let one = |job: usize| {
@@ -97,7 +97,8 @@ impl RoutingStudy {
         };
         let runs = jobs::over(places.len() * per_place, threads, one, |done, all, r| tick(done, all, r.requests));
         let means: Vec<Run> = runs.chunks(per_row).map(Run::mean).collect();
-        Ok(vec![summary(&places, &rows, &means), detail(&places, &rows, &means)])
+        let grids = vec![summary(&places, &rows, &means), detail(&places, &rows, &means)];
+        Ok(Answer { grids, notes })
     }
 }
 

@@ -11,6 +11,21 @@ pub enum Cell {
     Number(Option<f64>, usize),
 }
 
+/// All that a study found.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Its tables.
+    pub grids: Vec<Grid>,
+    /// What has to be said before them, such as that requests are made up.
+    pub notes: Vec<String>,
+}
+
+impl From<Vec<Grid>> for Answer {
+    fn from(grids: Vec<Grid>) -> Self {
+        Self { grids, notes: Vec::new() }
+    }
+}
+
 /// A table.
 #[derive(Clone, Debug)]
 pub struct Grid {

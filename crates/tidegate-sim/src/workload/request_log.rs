@@ -27,7 +27,7 @@ pub fn read(text: &str) -> Result<Trace, TraceError> {
         return Err(TraceError { line: 1, message: message.into() });
     };
     let requests = found.into_iter().map(|(at, r)| TraceRequest { at: duration_from_secs(at - start), ..r }).collect();
-    Ok(Trace { requests })
+    Ok(Trace { requests, ..Trace::default() })
 }
 
 fn record(line: &str) -> Option<(f64, TraceRequest)> {

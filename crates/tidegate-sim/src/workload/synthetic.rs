@@ -58,7 +58,7 @@ impl Synthetic {
             });
             at_s += self.arrivals.gap_s(&mut when);
         }
-        Trace { requests }
+        Trace { requests, ..Trace::default() }
     }
 }
 

@@ -7,6 +7,7 @@
 //! | `t_ms` or `t_s` | when it came, milliseconds or seconds; never decreasing. The first may be any, such as the time since 1970: it is 0 |
 //! | `input_tokens`, `output_tokens` | lengths; the output is what happened, never shown to a policy |
 //! | `client` | optional: who asked, a number |
+//! | `key` | optional: what it is hashed by, such as the normalised query; any text without commas |
 //! | `block512_ids` | optional: ids of the prompt's blocks of 512 tokens, `7` or `0-13`, separated by blanks |
 //!
 //! That covers the Azure, Mooncake and ServeGen files. A file of lengths only has neither time column ([`read_lengths`]); a rate
@@ -14,8 +15,11 @@
 
 use std::fmt;
 
+use tidegate_core::hash::hash_bytes;
 use tidegate_core::rng::Rng;
 use tidegate_core::time::{Duration, duration_from_secs};
+
+use super::{journal, request_log};
 
 /// Longest trace that is read, requests.
 pub const MAX_REQUESTS: usize = 5_000_000;
@@ -31,6 +35,8 @@ pub struct TraceRequest {
     pub output_tokens: u32,
     /// Who asked; 0 where the trace does not say.
     pub client: u32,
+    /// Hash of the key that `consistent_hash` goes by and a cache of answers finds again; `None` where the trace does not say.
+    pub key: Option<u64>,
     /// The prompt's blocks of 512 tokens as inclusive ranges of ids; empty where the trace does not say.
     pub blocks: Vec<(u32, u32)>,
 }
@@ -40,6 +46,10 @@ pub struct TraceRequest {
 pub struct Trace {
     /// The requests.
     pub requests: Vec<TraceRequest>,
+    /// Tokens of a block of a prompt; 0 stands for 512.
+    pub block_tokens: u32,
+    /// What has to be said of it beside any result.
+    pub notes: Vec<String>,
 }
 
 /// What is wrong with a trace, and where.
@@ -60,6 +70,17 @@ impl fmt::Display for TraceError {
 impl std::error::Error for TraceError {}
 
 impl Trace {
+    /// Reads a trace of any kind, told by its content: a journal, Tidegate's request log, or a CSV.
+    ///
+    /// # Errors
+    /// What is wrong, with its line.
+    pub fn of_text(text: &str) -> Result<Self, TraceError> {
+        if journal::is_journal(text) {
+            return journal::read(text);
+        }
+        if request_log::is_log(text) { request_log::read(text) } else { Self::read(text) }
+    }
+
     /// Reads a CSV.
     pub fn read(text: &str) -> Result<Self, TraceError> {
         let table = Table::new(text)?;
@@ -72,6 +93,7 @@ impl Trace {
         let input = table.required("input_tokens")?;
         let output = table.required("output_tokens")?;
         let (client, blocks) = (table.column("client"), table.column("block512_ids"));
+        let key = table.column("key");
         let mut requests: Vec<TraceRequest> = Vec::new();
         let (mut first, mut last) = (None, 0.0);
         for row in table.rows() {
@@ -90,10 +112,11 @@ impl Trace {
                 prompt_tokens: row.count(input)?,
                 output_tokens: row.count(output)?,
                 client: client.map_or(Ok(0), |c| row.count(c))?,
+                key: key.map(|c| row.text(c)).filter(|k| !k.is_empty()).map(|k| hash_bytes(k.as_bytes())),
                 blocks: blocks.map_or(Ok(Vec::new()), |c| row.ranges(c))?,
             });
         }
-        Ok(Self { requests })
+        Ok(Self { requests, ..Self::default() })
     }
 
     /// The requests of `start .. start + length`, with times relative to `start`; `None`: to the end.
@@ -101,7 +124,7 @@ impl Trace {
         let end = length.map_or(Duration::MAX, |l| start.saturating_add(l));
         let inside = self.requests.iter().filter(|r| r.at >= start && r.at < end);
         let requests = inside.map(|r| TraceRequest { at: r.at - start, ..r.clone() }).collect();
-        Self { requests }
+        Self { requests, block_tokens: self.block_tokens, notes: self.notes.clone() }
     }
 
     /// The same requests `factor` times as fast, `factor > 0`.
@@ -203,7 +226,13 @@ impl Row<'_> {
 
     fn count(&self, column: usize) -> Result<u32, TraceError> {
         let text = self.text(column);
-        text.parse().map_err(|_| self.error(format!("column {}: found {text:?}, expected a whole number", column + 1)))
+        // Spreadsheets and data frames write whole numbers as 100.0.
+        let whole = |x: f64| (x.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&x)).then_some(x as u32);
+        let count = text.parse().ok().or_else(|| text.parse().ok().and_then(whole));
+        count.ok_or_else(|| {
+            let most = u32::MAX;
+            self.error(format!("column {}: found {text:?}, expected a whole number from 0 to {most}", column + 1))
+        })
     }
 
     fn ranges(&self, column: usize) -> Result<Vec<(u32, u32)>, TraceError> {
@@ -252,6 +281,26 @@ mod tests {
     }
 
     #[test]
+    fn equal_keys_are_equal_and_none_is_none() {
+        let t = Trace::read("t_ms,key,input_tokens,output_tokens\n0,a b,1,1\n1,,1,1\n2,a b,1,1\n3,c,1,1\n").unwrap();
+        let keys: Vec<Option<u64>> = t.requests.iter().map(|r| r.key).collect();
+        assert!(keys[0] == keys[2] && keys[0].is_some() && keys[1].is_none() && keys[3] != keys[0]);
+    }
+
+    #[test]
+    fn whole_numbers_may_be_written_as_floats() {
+        let read = |n: &str| Trace::read(&format!("t_ms,input_tokens,output_tokens\n0,{n},1.0\n"));
+        for text in ["100.0", "1e2", "100"] {
+            let r = &read(text).unwrap().requests[0];
+            assert_eq!((r.prompt_tokens, r.output_tokens), (100, 1), "{text}");
+        }
+        for text in ["100.5", "-1.0", "1e12", "nan", "inf", ""] {
+            let e = read(text).unwrap_err().to_string();
+            assert!(e.contains("line 2: column 2") && e.contains("whole number from 0 to"), "{text}: {e}");
+        }
+    }
+
+    #[test]
     fn times_count_from_the_first() {
         let shifted =
             "t_ms,input_tokens,output_tokens\n1700000000000,374,44\n1700000004315,396,109\n1700000004542,879,55\n";
@@ -274,7 +323,7 @@ mod tests {
 
     #[test]
     fn spreading_keeps_every_request_within_its_grain() {
-        let t = Trace { requests: vec![TraceRequest::default(); 100] };
+        let t = Trace { requests: vec![TraceRequest::default(); 100], ..Trace::default() };
         let t = t.spread(Duration::from_secs(3), &mut Rng::new(1));
         assert!(
             t.requests.is_sorted_by_key(|r| r.at)

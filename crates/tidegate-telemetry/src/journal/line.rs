@@ -1,5 +1,6 @@
 //! One line of a journal after the first.
 
+use super::serving::Serving;
 use super::settings::{Adaptive, Settings};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -33,6 +34,8 @@ pub(super) enum Input<'a> {
         max_in_flight: Option<u32>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         adaptive: Option<Adaptive>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        serves: Option<Box<Serving>>,
     },
     Changed {
         endpoint: u32,
@@ -40,10 +43,13 @@ pub(super) enum Input<'a> {
         max_in_flight: Option<u32>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         adaptive: Option<Adaptive>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        serves: Option<Box<Serving>>,
     },
     /// New settings, written as in the first line; the seed counts for nothing.
     Reconfigured(Box<Settings>),
     Restored(Box<SavedPool>),
+    Serves(u32, Box<Serving>),
     Removed(u32),
     FirstByte((u32, u32)),
     Connected((u32, u32), u64),
@@ -95,6 +101,11 @@ pub(super) enum Input<'a> {
         prefix: Option<(Vec<u64>, u32)>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ttft_goal: Option<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tpot_goal: Option<u64>,
+        /// Hash of the model, most tokens of answer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model: Option<(u64, u32)>,
         #[serde(flatten, borrow)]
         decided: Answer<'a>,
     },
@@ -155,15 +166,18 @@ impl<'a> Input<'a> {
                 weight: cfg.weight,
                 max_in_flight: cfg.max_in_flight,
                 adaptive: cfg.adaptive.map(Adaptive::of),
+                serves: (!cfg.serves.is_empty()).then(|| Box::new(Serving::of(&cfg.serves))),
             },
             Entry::Changed(id, cfg) => Self::Changed {
                 endpoint: id.0,
                 weight: cfg.weight,
                 max_in_flight: cfg.max_in_flight,
                 adaptive: cfg.adaptive.map(Adaptive::of),
+                serves: (!cfg.serves.is_empty()).then(|| Box::new(Serving::of(&cfg.serves))),
             },
             Entry::Reconfigured(cfg, checked) => Self::Reconfigured(Box::new(Settings::of("", cfg, checked, 0))),
             Entry::Restored(saved) => Self::Restored(Box::new((*saved).clone())),
+            Entry::Serves(id, serves) => Self::Serves(id.0, Box::new(Serving::of(serves))),
             Entry::Removed(id) => Self::Removed(id.0),
             Entry::Event(event) => Self::event(event),
             Entry::Deadline => Self::Deadline(()),
@@ -182,6 +196,8 @@ impl<'a> Input<'a> {
                 deadline: request.deadline.map(Instant::as_nanos),
                 prefix: (!request.prefix.is_empty()).then(|| (request.prefix.to_vec(), request.block_tokens)),
                 ttft_goal: request.ttft_goal.map(nanos),
+                tpot_goal: request.tpot_goal.map(nanos),
+                model: (request.model != 0 || request.max_output != 0).then_some((request.model, request.max_output)),
                 decided: Answer::of(decided),
             },
             Entry::Claimed(id, decided) => Self::Claimed(id.parts(), Answer::of(decided)),

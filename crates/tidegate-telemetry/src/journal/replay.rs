@@ -153,17 +153,21 @@ impl Again {
             return Ok(None);
         }
         match input {
-            Input::Added { endpoint, name, weight, max_in_flight, adaptive } => {
+            Input::Added { endpoint, name, weight, max_in_flight, adaptive, serves } => {
                 let (name, adaptive) = (name.into_owned(), adaptive.map(Adaptive::core));
-                let id = self.pool.add(now, EndpointConfig { name, weight, max_in_flight, adaptive });
+                let serves = serves.map(|s| s.core()).unwrap_or_default();
+                let id = self.pool.add(now, EndpointConfig { name, weight, max_in_flight, adaptive, serves });
                 if id != EndpointId(endpoint) {
                     return Err(format!("the endpoint got slot {} instead of {endpoint}", id.0));
                 }
             }
-            Input::Changed { endpoint, weight, max_in_flight, adaptive } => {
+            Input::Changed { endpoint, weight, max_in_flight, adaptive, serves } => {
                 let (name, adaptive) = (String::new(), adaptive.map(Adaptive::core));
-                self.pool.change(now, EndpointId(endpoint), &EndpointConfig { name, weight, max_in_flight, adaptive });
+                let serves = serves.map(|s| s.core()).unwrap_or_default();
+                let cfg = EndpointConfig { name, weight, max_in_flight, adaptive, serves };
+                self.pool.change(now, EndpointId(endpoint), &cfg);
             }
+            Input::Serves(endpoint, told) => self.pool.on_serves(now, EndpointId(endpoint), &told.core()),
             Input::Reconfigured(settings) => self.pool.reconfigure(now, settings.core()?, settings.checked),
             Input::Restored(saved) => self.pool.restore(now, &saved),
             Input::Removed(endpoint) => self.pool.remove(now, EndpointId(endpoint)),
@@ -172,7 +176,21 @@ impl Again {
                 let ticket = self.tickets.remove(&key).ok_or_else(|| format!("no dispatch {key:?} is out"))?;
                 self.pool.settle(now, ticket, verdict.outcome(tokens, cached));
             }
-            Input::Admit { hash, session, prompt, attempted, tenant, class, deadline, prefix, ttft_goal, decided } => {
+            Input::Admit {
+                hash,
+                session,
+                prompt,
+                attempted,
+                tenant,
+                class,
+                deadline,
+                prefix,
+                ttft_goal,
+                tpot_goal,
+                model,
+                decided,
+            } => {
+                let (model, max_output) = model.unwrap_or_default();
                 let attempted: Vec<EndpointId> = attempted.into_iter().map(EndpointId).collect();
                 let (tenant, tenant_weight, priority, cost) = tenant.unwrap_or_default();
                 let (prefix, block_tokens) = prefix.unwrap_or_default();
@@ -185,11 +203,15 @@ impl Again {
                     deadline: deadline.map(Instant::from_nanos),
                     hash_key: hash,
                     affinity_key: session,
+                    model,
+                    max_output,
                     prompt_tokens: prompt,
                     prefix: &prefix,
                     block_tokens,
                     matched: &[],
+                    starts: &[],
                     ttft_goal: ttft_goal.map(Duration::from_nanos),
+                    tpot_goal: tpot_goal.map(Duration::from_nanos),
                     attempted: &attempted,
                 };
                 let decision = self.pool.admit(now, &request, None);

@@ -52,6 +52,8 @@ pub struct Settings {
     prefix: Option<(u64, usize)>,
     #[serde(default)]
     refuse_late: bool,
+    #[serde(default)]
+    adapter_load: Duration,
 }
 
 /// A limit that follows response times: initial, least, most, probe limit, tolerance, window.
@@ -150,6 +152,7 @@ impl Settings {
             learn_replicas: cfg.learn_replicas,
             prefix: cfg.prefix.map(|p| (p.tokens, p.memory)),
             refuse_late: cfg.refuse_late,
+            adapter_load: cfg.adapter_load,
         }
     }
 
@@ -179,6 +182,7 @@ impl Settings {
             learn_replicas: self.learn_replicas,
             prefix: self.prefix.map(|(tokens, memory)| PrefixConfig { tokens, memory }),
             refuse_late: self.refuse_late,
+            adapter_load: self.adapter_load,
             // Every field by name: what a journal leaves out is decided otherwise when it is taken again.
             policy: self.policy.params("policy", registry::find)?,
         })
@@ -225,6 +229,7 @@ mod tests {
         cfg.warm_up = Some(WarmUpStep::defaults());
         cfg.prefix = Some(PrefixConfig { tokens: 7, memory: 9 });
         (cfg.refuse_late, cfg.learn_replicas) = (true, false);
+        cfg.adapter_load = Duration::from_millis(300);
         cfg.adaptive = Some(GradientConfig::default());
         cfg.queue = Some(QueueConfig { max_waiting: 7, ..QueueConfig::default() });
         cfg.breaker = Params::defaults(&breaker::classic::DESCRIPTOR);

@@ -140,6 +140,7 @@ async fn infer(shared: &Rc<Shared>, request: Request<Incoming>) -> Answer {
     let request = EngineRequest {
         prompt_tokens: tokens_header(&headers, PROMPT_TOKENS).unwrap_or(1),
         cached_tokens: 0,
+        query: None,
         output_tokens: tokens_header(&headers, OUTPUT_TOKENS).unwrap_or(1),
         stream: false,
     };
@@ -164,7 +165,8 @@ async fn embeddings(shared: &Rc<Shared>, request: Request<Incoming>) -> Answer {
         Err(message) => return refuse(&mut held, StatusCode::BAD_REQUEST, "invalid_request", &message, None),
     };
     let prompt_tokens = inputs.prompt_tokens();
-    let engine_request = EngineRequest { prompt_tokens, cached_tokens: 0, output_tokens: 1, stream: false };
+    let engine_request =
+        EngineRequest { prompt_tokens, cached_tokens: 0, query: None, output_tokens: 1, stream: false };
     if let Err(answer) = arrive(&mut held, &engine_request) {
         return *answer;
     }
@@ -217,6 +219,7 @@ fn prepare(
     let engine_request = EngineRequest {
         prompt_tokens: tokens_header(headers, PROMPT_TOKENS).unwrap_or_else(|| estimate_tokens(&text)),
         cached_tokens: 0,
+        query: None,
         output_tokens: shared.config.limit_events(drawn),
         stream: request.stream.unwrap_or(false),
     };

@@ -212,7 +212,7 @@ fn read_trace(name: &str, seed: u64) -> Result<(Trace, String), String> {
     let path = if stand_in.is_some() { Path::new(TRACES).join(file) } else { PathBuf::from(file) };
     match (std::fs::read_to_string(&path), stand_in) {
         (Ok(text), _) => {
-            let trace = Trace::read(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+            let trace = Trace::of_text(&text).map_err(|e| format!("{}: {e}", path.display()))?;
             Ok((trace, name.to_owned()))
         }
         (Err(_), Some(synthetic)) => Ok((synthetic.trace(seed), format!("{name} (synthetic)"))),

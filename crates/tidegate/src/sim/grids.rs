@@ -8,12 +8,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tidegate::engine::clock::Clock;
 use tidegate_sim::batch::Seeds;
-use tidegate_sim::study::Grid;
+use tidegate_sim::study::{Answer, Grid};
 
 use super::{Args, table};
 
 /// Runs a study: it is told how many threads it may use, and tells after each run how many are done of how many, and its requests.
-type Study<'s> = dyn Fn(NonZeroUsize, &mut dyn FnMut(usize, usize, u64)) -> anyhow::Result<Vec<Grid>> + 's;
+type Study<'s> = dyn Fn(NonZeroUsize, &mut dyn FnMut(usize, usize, u64)) -> anyhow::Result<Answer> + 's;
 
 pub(super) fn run(args: &Args, name: &str, seeds: Seeds, study: &Study<'_>) -> anyhow::Result<ExitCode> {
     let clock = Clock::start();
@@ -21,7 +21,7 @@ pub(super) fn run(args: &Args, name: &str, seeds: Seeds, study: &Study<'_>) -> a
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(1) } else { ProgressBar::hidden() };
     bar.set_style(ProgressStyle::with_template("{bar:32} {pos}/{len} runs, {elapsed}, {eta} left")?);
     let mut requests = 0;
-    let grids = study(threads, &mut |done, all, n| {
+    let Answer { grids, notes } = study(threads, &mut |done, all, n| {
         requests += n;
         bar.set_length(all as u64);
         bar.set_position(done as u64);
@@ -32,11 +32,12 @@ pub(super) fn run(args: &Args, name: &str, seeds: Seeds, study: &Study<'_>) -> a
         let tables: Vec<Value> = grids.iter().map(Grid::json).collect();
         let first = json!({
             "tool_version": env!("CARGO_PKG_VERSION"), "command": "sim", "scenario": name,
-            "seed_start": seeds.first, "seeds": seeds.count, "tables": tables,
+            "seed_start": seeds.first, "seeds": seeds.count, "notes": notes, "tables": tables,
         });
         writeln!(out, "{first}")?;
         return Ok(ExitCode::SUCCESS);
     }
+    out.write_all(table::notes(&notes).as_bytes())?;
     for grid in &grids {
         writeln!(out, "{name}: {}, {} seeds\n{}", grid.title, seeds.count, drawn(grid))?;
         for note in &grid.notes {

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use tidegate_sim::batch::Runs;
 use tidegate_sim::report::Line;
 
-use super::pages::{Chapter, LoadCurves};
+use super::pages::{self, Chapter, LoadCurves};
 
 const STYLE: &str = include_str!("html/report.css");
 
@@ -23,6 +23,9 @@ pub(super) fn page(scenario: &str, chapters: &[Chapter<'_>], loads: &[LoadCurves
          <p>Simulated by Tidegate {} with the decision code that serves. Same arrivals and engines for every policy.</p>",
         env!("CARGO_PKG_VERSION")
     );
+    for note in pages::notes(chapters) {
+        write!(out, "<p class=note>{}</p>", escape(&note))?;
+    }
     for curves in loads {
         write!(out, "<h2>Load: {}</h2>", escape(&curves.title))?;
         for (caption, quantity, of) in curves.quantities() {
@@ -65,12 +68,27 @@ fn write_chapter(out: &mut String, title: &str, chapter: &Chapter<'_>) -> anyhow
             write!(out, "<h3>{heading}</h3>{}", grid(&head, &rows))?;
         }
     }
-    out.push_str("<h3>Load of each endpoint over time, first seed</h3><div class=grid>");
-    let highest = plot::highest_load(&chapter.timelines);
-    for (line, timeline) in r.lines.iter().zip(&chapter.timelines) {
-        figure(out, &line.name, &plot::loads(&r.endpoints, timeline, highest)?)?;
+    write_time(out, chapter)
+}
+
+/// The first seed over time: who was there, and what each endpoint had.
+fn write_time(out: &mut String, chapter: &Chapter<'_>) -> anyhow::Result<()> {
+    let r = chapter.report;
+    if r.lines.iter().any(|l| l.fleet.is_some()) {
+        let names: Vec<&str> = r.lines.iter().map(|l| l.name.as_str()).collect();
+        figure(out, "Endpoints that serve over time, first seed", &plot::of_fleet(&names, &chapter.timelines)?)?;
     }
-    out.push_str("</div>");
+    for quantity in [plot::LOAD, plot::IN_FLIGHT, plot::WAITING] {
+        if !quantity.is_there(&chapter.timelines) {
+            continue;
+        }
+        write!(out, "<h3>{} over time, first seed</h3><div class=grid>", quantity.heading)?;
+        let highest = plot::highest(&chapter.timelines, quantity);
+        for (line, timeline) in r.lines.iter().zip(&chapter.timelines) {
+            figure(out, &line.name, &plot::endpoints(&r.endpoints, timeline, quantity, highest)?)?;
+        }
+        out.push_str("</div>");
+    }
     Ok(())
 }
 

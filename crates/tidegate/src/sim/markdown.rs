@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
-use tidegate_sim::kernel::Timeline;
+use tidegate_sim::kernel::{Point, Sample, Timeline};
+use tidegate_sim::report::Line;
 use tidegate_sim::workload::Latency;
 
-use super::pages::{Chapter, LoadCurves};
+use super::pages::{self, Chapter, LoadCurves};
 use super::table::{Cells, number};
 
 /// Points of a distribution that are written down.
@@ -20,6 +21,9 @@ pub(super) fn page(scenario: &str, chapters: &[Chapter<'_>], loads: &[LoadCurves
         "# {scenario}: policies compared\n\nSimulated by Tidegate {version} with the decision code that serves. Same arrivals and engines \
          for every policy. Times are seconds; plots are in report.html beside this file.\n"
     );
+    for note in pages::notes(chapters) {
+        let _ = write!(out, "\n> {note}\n");
+    }
     for curves in loads {
         let _ = write!(out, "\n## Load: {}\n", curves.title);
         for (caption, _, of) in curves.quantities() {
@@ -59,23 +63,46 @@ fn write_chapter(out: &mut String, scenario: &str, chapter: &Chapter<'_>) {
             table(out, heading, cells);
         }
     }
-    if !r.lines.is_empty() && r.endpoints.len() <= MOST_ENDPOINTS {
-        let mut head = vec!["policy".to_owned()];
-        head.extend(r.endpoints.iter().cloned());
-        let row = |(line, timeline): (&tidegate_sim::report::Line, &Timeline)| {
+    write_time(out, chapter);
+}
+
+/// What is kept of each endpoint over time.
+type Quantity = (&'static str, fn(&Point) -> f64, usize);
+const OVER_TIME: [Quantity; 3] = [
+    ("Load of each endpoint", |p| p.load, 2),
+    ("Requests in flight at each endpoint", |p| f64::from(p.in_flight), 1),
+    ("Requests waiting in each endpoint", |p| f64::from(p.waiting), 1),
+];
+
+fn write_time(out: &mut String, chapter: &Chapter<'_>) {
+    let r = chapter.report;
+    let few = !r.lines.is_empty() && r.endpoints.len() <= MOST_ENDPOINTS;
+    let mut head = vec!["policy".to_owned()];
+    head.extend(r.endpoints.iter().cloned());
+    for (heading, of, digits) in OVER_TIME.into_iter().filter(|_| few) {
+        let row = |(line, timeline): (&Line, &Timeline)| {
             let mut row = vec![line.name.clone()];
-            row.extend((0..r.endpoints.len()).map(|k| over_time(timeline, k)));
+            row.extend((0..r.endpoints.len()).map(|k| over_time(timeline, |s| s.endpoints.get(k).map(of), digits)));
             row
         };
         let rows = r.lines.iter().zip(&chapter.timelines).map(row).collect();
-        table(out, "Load of each endpoint over time, first seed: mean (highest)", (head, rows));
+        table(out, &format!("{heading} over time, first seed: mean (highest)"), (head.clone(), rows));
+    }
+    if r.lines.iter().any(|l| l.fleet.is_some()) {
+        let row = |(line, timeline): (&Line, &Timeline)| {
+            let count = |of: fn(&Sample) -> u32| over_time(timeline, |s| Some(f64::from(of(s))), 1);
+            vec![line.name.clone(), count(|s| s.serving), count(|s| s.starting)]
+        };
+        let head = ["policy", "serve", "start"].map(str::to_owned).to_vec();
+        let rows = r.lines.iter().zip(&chapter.timelines).map(row).collect();
+        table(out, "Endpoints over time, first seed: mean (most)", (head, rows));
     }
 }
 
-fn over_time(timeline: &Timeline, endpoint: usize) -> String {
-    let loads: Vec<f64> = timeline.samples.iter().filter_map(|s| s.1.get(endpoint).copied()).collect();
-    let mean = loads.iter().sum::<f64>() / loads.len().max(1) as f64;
-    format!("{mean:.2} ({:.2})", loads.iter().fold(0.0, |m: f64, l| m.max(*l)))
+fn over_time(timeline: &Timeline, of: impl Fn(&Sample) -> Option<f64>, digits: usize) -> String {
+    let all: Vec<f64> = timeline.samples.iter().filter_map(of).collect();
+    let mean = all.iter().sum::<f64>() / all.len().max(1) as f64;
+    format!("{mean:.digits$} ({:.digits$})", all.iter().fold(0.0, |m: f64, x| m.max(*x)))
 }
 
 fn distribution<'a>(lines: impl Iterator<Item = (&'a str, &'a Latency)>) -> Cells {

@@ -91,14 +91,19 @@ impl Chapter<'_> {
             head.extend(["TTFT mean s", "TTFT p99 s", "good %"]);
         }
         head.push("imbalance");
-        let rows = r.lines.iter().map(|l| table::measured(l, r.stream)).collect();
+        if r.looks_up() {
+            head.push("found %");
+        }
+        let rows = r.lines.iter().map(|l| table::measured(l, r)).collect();
         (head.into_iter().map(str::to_owned).collect(), rows)
     }
 
     /// The further tables, where there is something to say.
-    pub(super) fn tables(&self) -> [(&'static str, Option<Cells>); 3] {
+    pub(super) fn tables(&self) -> [(&'static str, Option<Cells>); 4] {
         let r = self.report;
+        let on_one_line = |(head, rows): Cells| (head.iter().map(|h| h.replace('\n', " ")).collect(), rows);
         [
+            ("What the fleet cost", table::fleet(r).map(on_one_line)),
             ("Tenants", table::tenants(r)),
             ("Differences, paired by seed", table::pairs(r)),
             ("Total time of each round", table::rounds(r)),
@@ -116,6 +121,13 @@ impl LoadCurves {
             ("99 % quantile of the time to first token".to_owned(), "p99 TTFT, seconds", |l| l.p99_ttft_s);
         if self.stream { vec![ttft, late, mean] } else { vec![mean, tail] }
     }
+}
+
+/// What has to be said before all of it, each thing once.
+pub(super) fn notes(chapters: &[Chapter<'_>]) -> Vec<String> {
+    let mut notes: Vec<String> = chapters.iter().flat_map(|c| c.report.notes.iter().cloned()).collect();
+    notes.dedup();
+    notes
 }
 
 /// Groups of variants with equal engines and different loads.

@@ -9,6 +9,15 @@ use tidegate_sim::report::{Line, Mean, Report, TenantLine};
 /// Endpoints up to which each one's share is shown.
 const MOST_SHARES: usize = 4;
 
+/// What stands above all tables: a line for each, and one that is empty.
+pub(super) fn notes(notes: &[String]) -> String {
+    let mut out: String = notes.iter().map(|note| format!("{note}\n")).collect();
+    if !out.is_empty() {
+        out.push('\n');
+    }
+    out
+}
+
 /// The tables of one variant.
 pub(super) fn report(scenario: &str, r: &Report) -> String {
     let mut out = scenario.to_owned();
@@ -31,7 +40,7 @@ pub(super) fn report(scenario: &str, r: &Report) -> String {
             r.endpoints.len()
         );
     }
-    for cells in [tenants(r), pairs(r), rounds(r)].into_iter().flatten() {
+    for cells in [fleet(r), tenants(r), pairs(r), rounds(r)].into_iter().flatten() {
         let _ = writeln!(out, "{}", drawn(cells));
     }
     out
@@ -63,14 +72,18 @@ fn policies(r: &Report) -> String {
     if r.stream {
         header.extend(["TTFT s\nmean", "\np99", "good %"]);
     }
-    header.extend(["imbal.", "retries"]);
+    header.push("imbal.");
+    if r.looks_up() {
+        header.push("found %");
+    }
+    header.push("retries");
     let shares = r.endpoints.len() <= MOST_SHARES;
     if shares {
         header.push("share %");
     }
     let mut table = start(&header);
     for l in &r.lines {
-        let mut row = measured(l, r.stream);
+        let mut row = measured(l, r);
         row.push(l.retries.to_string());
         if shares {
             row.push(share(l));
@@ -80,8 +93,9 @@ fn policies(r: &Report) -> String {
     finish(table)
 }
 
-/// What every table of policies says of one of them, from its name to its imbalance; first tokens where answers stream.
-pub(super) fn measured(l: &Line, stream: bool) -> Vec<String> {
+/// What every table of policies says of one of them, from its name to its imbalance; first tokens where answers stream, and what was
+/// found in caches of answers where there are any.
+pub(super) fn measured(l: &Line, r: &Report) -> Vec<String> {
     let mut row = vec![
         l.name.clone(),
         l.requests.to_string(),
@@ -90,10 +104,13 @@ pub(super) fn measured(l: &Line, stream: bool) -> Vec<String> {
         number(l.p50_s, 3),
         number(l.p99_s, 3),
     ];
-    if stream {
+    if r.stream {
         row.extend([number(l.ttft_s, 4), number(l.p99_ttft_s, 3), number(l.goodput.map(|g| g * 100.0), 1)]);
     }
     row.push(format!("{:.2}", l.imbalance));
+    if r.looks_up() {
+        row.push(number(l.query_hits.map(|hits| hits * 100.0), 1));
+    }
     row
 }
 
@@ -111,6 +128,20 @@ pub(super) fn pairs(r: &Report) -> Option<Cells> {
     let rows = of_first.map(|p| vec![p.b.clone(), with_error(p.latency_s, 1.0, 4), with_error(p.success, 100.0, 2)]);
     let rows = rows.collect();
     Some((vec![format!("{first} minus"), "total s".to_owned(), "success, points".to_owned()], rows))
+}
+
+/// What a fleet cost that changes while it serves; `None` where nobody joins or leaves.
+pub(super) fn fleet(r: &Report) -> Option<Cells> {
+    let head = ["fleet", "engine s", "engines", "most", "started", "failed", "of these\nrefused", "while it\nchanged"];
+    let row = |l: &Line| {
+        let f = l.fleet?;
+        let (mean, starts) = (format!("{:.2}", f.mean), format!("{:.1}", f.starts));
+        let counts = [f.failed, f.shed, f.in_change].map(|n| n.to_string());
+        let start = [l.name.clone(), with_error(f.endpoint_s, 1.0, 0), mean, f.most.to_string(), starts];
+        Some(start.into_iter().chain(counts).collect())
+    };
+    let rows: Vec<Vec<String>> = r.lines.iter().filter_map(row).collect();
+    (!rows.is_empty()).then(|| (head.map(str::to_owned).to_vec(), rows))
 }
 
 /// One line per row and tenant. `None` where nobody is told apart.

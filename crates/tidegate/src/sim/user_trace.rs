@@ -3,8 +3,13 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// The fleet file with the trace as its workload. A fleet file that has a workload of its own keeps its line numbers in messages, as the
-/// workload is added at its end, and is then told that it says `workload` twice.
+/// The line, from 1, on which a fleet file has a workload of its own.
+pub(super) fn own_workload(fleet: &str) -> Option<usize> {
+    let is_key = |line: &str| line.strip_prefix("workload").is_some_and(|rest| rest.trim_start().starts_with(':'));
+    fleet.lines().position(is_key).map(|at| at + 1)
+}
+
+/// The fleet file with the trace as its workload, which is added at its end, so that its line numbers hold in messages.
 pub(super) fn scenario(fleet: &str, trace: &Path, load: Option<&str>, speed: Option<f64>) -> String {
     let file = trace.display().to_string().replace('\'', "''");
     let mut text = fleet.trim_end().to_owned();

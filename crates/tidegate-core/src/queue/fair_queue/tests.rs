@@ -12,10 +12,13 @@ fn waiting(tenant: u64, weight: f64, priority: u8, cost: f64) -> Waiting {
     Waiting {
         hash_key: None,
         affinity_key: None,
+        model: 0,
+        max_output: 0,
         prompt_tokens: None,
         prefix: Vec::new(),
         block_tokens: 0,
-        ttft_goal: None,
+        due: None,
+        tpot_goal: None,
         attempted: Vec::new(),
         tenant,
         route_class: 0,
@@ -41,7 +44,7 @@ fn queue(classes: &[f64]) -> FairQueue {
 fn serve(q: &mut FairQueue, n: usize) -> BTreeMap<u64, f64> {
     let mut served = BTreeMap::new();
     for k in 0..n {
-        let Some((_, w)) = q.pop_next(at(k as f64), |_| true) else { break };
+        let Some((_, w)) = q.pop_next(at(k as f64), |_| May::Go) else { break };
         *served.entry(w.tenant).or_default() += w.cost;
     }
     served
@@ -80,7 +83,7 @@ fn a_burst_of_one_tenant_does_not_delay_another() {
     }
     serve(&mut q, 10);
     let id = q.push(waiting(2, 1.0, 0, 50.0)).unwrap();
-    let order: Vec<WaiterId> = (0..2).filter_map(|_| Some(q.pop_next(at(1.0), |_| true)?.0)).collect();
+    let order: Vec<WaiterId> = (0..2).filter_map(|_| Some(q.pop_next(at(1.0), |_| May::Go)?.0)).collect();
     assert!(order.contains(&id), "the newcomer is among the next two");
 }
 
@@ -143,7 +146,7 @@ fn the_bounds_hold_for_the_queue_and_for_each_tenant() {
 fn a_wait_that_would_end_too_late_is_refused_at_once() {
     let mut q = queue(&[0.0]);
     for _ in 0..100 {
-        q.push(waiting(1, 1.0, 0, 1.0)).unwrap();
+        q.push(Waiting { deadline: at(55.0), ..waiting(1, 1.0, 0, 1.0) }).unwrap();
     }
     // One a second is served.
     serve(&mut q, 50);
@@ -158,7 +161,46 @@ fn a_request_that_may_not_be_served_yet_does_not_hold_up_other_tenants() {
     let mut q = queue(&[0.0]);
     q.push(waiting(1, 1.0, 0, 1.0)).unwrap();
     q.push(waiting(2, 1.0, 0, 1.0)).unwrap();
-    assert_eq!(q.pop_next(at(0.0), |w| w.tenant != 1).map(|(_, w)| w.tenant), Some(2));
-    assert!(q.pop_next(at(0.0), |w| w.tenant != 1).is_none());
+    assert_eq!(
+        q.pop_next(at(0.0), |w| if w.tenant == 1 { May::StayAndAllBehind } else { May::Go }).map(|(_, w)| w.tenant),
+        Some(2)
+    );
+    assert!(q.pop_next(at(0.0), |w| if w.tenant == 1 { May::StayAndAllBehind } else { May::Go }).is_none());
     assert_eq!(q.len(), 1);
+}
+
+#[test]
+fn who_is_due_first_goes_first_but_not_who_is_late_already() {
+    let mut q = queue(&[0.0]);
+    let due = |s: f64| Waiting { due: Some(at(s)), ..waiting(1, 1.0, 0, 1.0) };
+    let [lost, patient, hurried] = [1.0, 9.0, 4.0].map(|s| q.push(due(s)).unwrap());
+    let whenever = q.push(waiting(1, 1.0, 0, 1.0)).unwrap();
+    let order: Vec<WaiterId> = (0..4).filter_map(|_| Some(q.pop_next(at(2.0), |_| May::Go)?.0)).collect();
+    assert_eq!(order, [hurried, patient, whenever, lost]);
+}
+
+#[test]
+fn equal_goals_are_first_come_first_served() {
+    let mut q = queue(&[0.0]);
+    let ids: Vec<WaiterId> = (0..20)
+        .map(|k| {
+            let queued_at = at(f64::from(k));
+            let due = Some(queued_at + Duration::from_secs(5));
+            q.push(Waiting { due, queued_at, ..waiting(1, 1.0, 0, 1.0) }).unwrap()
+        })
+        .collect();
+    let order: Vec<WaiterId> = (0..20).filter_map(|_| Some(q.pop_next(at(0.0), |_| May::Go)?.0)).collect();
+    assert_eq!(order, ids);
+}
+
+#[test]
+fn a_wait_is_predicted_behind_those_that_are_due_before() {
+    let mut q = queue(&[0.0]);
+    for _ in 0..100 {
+        q.push(waiting(1, 1.0, 0, 1.0)).unwrap();
+    }
+    serve(&mut q, 50);
+    let hurried = Waiting { queued_at: at(50.0), deadline: at(60.0), due: Some(at(55.0)), ..waiting(1, 1.0, 0, 1.0) };
+    assert_eq!(q.predicted_wait(&hurried), Some(Duration::ZERO));
+    assert!(q.push(hurried).is_ok());
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 fn request(prompt_tokens: u32, output_tokens: u32) -> EngineRequest {
-    EngineRequest { prompt_tokens, cached_tokens: 0, output_tokens, stream: true }
+    EngineRequest { prompt_tokens, cached_tokens: 0, query: None, output_tokens, stream: true }
 }
 
 fn accept(e: &mut Llm, now: Instant, r: EngineRequest) -> RequestId {

@@ -5,9 +5,10 @@ use std::time::Duration;
 use tidegate_core::rng::Rng;
 
 use super::settings::{RoutingStudy, TraceKind};
-use crate::kernel::setup::{Goal, Probes, Recorded, Setup, Source};
+use crate::kernel::elastic::Elastic;
+use crate::kernel::setup::{Goal, Probes, Setup, Source};
 use crate::saturation::saturation;
-use crate::scenario::{ReadFile, Unread, scaled, sites};
+use crate::scenario::{Loaded, ReadFile, load, sites};
 use crate::workload::Trace;
 use crate::workload::synthetic::Synthetic;
 
@@ -24,14 +25,14 @@ pub(super) struct Place {
     pub(super) speeds: Vec<f64>,
 }
 
-/// Every fleet, every trace on it, every load.
-pub(super) fn places(study: &RoutingStudy, read: &ReadFile<'_>) -> Result<Vec<Place>, String> {
-    let traces: Vec<(String, Recorded)> =
-        study.traces.iter().map(|t| recorded(t, read)).collect::<Result<_, String>>()?;
+/// Every fleet, every trace on it, every load; and what has to be said of the traces.
+pub(super) fn places(study: &RoutingStudy, read: &ReadFile<'_>) -> Result<(Vec<Place>, Vec<String>), String> {
+    let traces: Vec<Loaded> = study.traces.iter().map(|t| loaded(t, read)).collect::<Result<_, String>>()?;
     let mut places = Vec::new();
     for fleet in &study.fleets {
         let sites = sites(&fleet.engines);
-        for (kind, (name, recorded)) in study.traces.iter().zip(&traces) {
+        for (kind, loaded) in study.traces.iter().zip(&traces) {
+            let recorded = &loaded.recorded;
             let whole = saturation(&sites, &recorded.shots);
             let mut known: Vec<(crate::engine::EngineSpec, f64)> = Vec::new();
             let mut speed = |spec| match known.iter().find(|(s, _)| *s == spec) {
@@ -44,10 +45,8 @@ pub(super) fn places(study: &RoutingStudy, read: &ReadFile<'_>) -> Result<Vec<Pl
                 }
             };
             let speeds: Vec<f64> = sites.iter().map(|s| speed(s.spec)).collect();
-            let span_s = recorded.shots.last().map_or(0.0, |s| s.at.as_secs_f64()).max(1e-9);
-            let rate = recorded.shots.len() as f64 / span_s;
             for cell in &study.cells {
-                let source = Source::Trace(scaled(recorded, cell.load * whole / rate));
+                let source = Source::Trace(loaded.at_load(cell.load, whole)?);
                 let goal = Goal { ttft_s: kind.ttft.as_secs_f64(), interval_s: INTERVAL_S };
                 let lies = study.lie.map(|lie| (sites.len() as u32 - 1, lie));
                 let setup = Setup {
@@ -62,13 +61,18 @@ pub(super) fn places(study: &RoutingStudy, read: &ReadFile<'_>) -> Result<Vec<Pl
                     told_goal: study.refuse_late.then_some(kind.ttft),
                     outages: Vec::new(),
                     lies: lies.into_iter().collect(),
+                    elastic: Elastic::default(),
+                    queries: None,
+                    max_tokens: None,
                 };
                 let (fleet, speeds) = (fleet.name.clone(), speeds.clone());
-                places.push(Place { trace: name.clone(), fleet, load: cell.load, setup, speeds });
+                places.push(Place { trace: short(&loaded.name), fleet, load: cell.load, setup, speeds });
             }
         }
     }
-    Ok(places)
+    let mut notes: Vec<String> = traces.into_iter().flat_map(|t| t.notes).collect();
+    notes.dedup();
+    Ok((places, notes))
 }
 
 fn probes(study: &RoutingStudy) -> Probes {
@@ -82,22 +86,16 @@ fn probes(study: &RoutingStudy) -> Probes {
     }
 }
 
-fn recorded(kind: &TraceKind, read: &ReadFile<'_>) -> Result<(String, Recorded), String> {
-    let (trace, name) = match read(&kind.file) {
-        Ok(text) => (Trace::read(&text).map_err(|e| format!("{}: {e}", kind.file))?, short(&kind.file)),
-        Err(Unread::Absent(_)) if kind.file.contains("code") => (Synthetic::code().trace(1), "code (synthetic)".into()),
-        Err(Unread::Absent(_)) => (Synthetic::conversation().trace(1), format!("{} (synthetic)", short(&kind.file))),
-        Err(Unread::Unusable(why)) => return Err(format!("{}: {why}", kind.file)),
+fn loaded(kind: &TraceKind, read: &ReadFile<'_>) -> Result<Loaded, String> {
+    let stand_in = if kind.file.contains("code") { Synthetic::code() } else { Synthetic::conversation() };
+    let shape = |trace: Trace| {
+        let trace = if kind.spread.is_zero() { trace } else { trace.spread(kind.spread, &mut Rng::new(1)) };
+        if kind.length.is_some() { trace.window(Duration::ZERO, kind.length) } else { trace }
     };
-    let trace = if kind.spread.is_zero() { trace } else { trace.spread(kind.spread, &mut Rng::new(1)) };
-    let trace = if kind.length.is_some() { trace.window(Duration::ZERO, kind.length) } else { trace };
-    if trace.requests.is_empty() {
-        return Err(format!("{}: no request in it", kind.file));
-    }
-    Ok((name, Recorded::of(&trace)))
+    load(&kind.file, Some(stand_in), read, shape)
 }
 
 fn short(file: &str) -> String {
     let name = file.rsplit('/').next().unwrap_or(file);
-    name.trim_end_matches(".csv").to_owned()
+    name.replace(".csv", "").replace(" stand-in", "")
 }

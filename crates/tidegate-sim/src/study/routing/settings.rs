@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use tidegate_config::{Absent, Key, Kind, Reader, Section, Table};
+use tidegate_config::{Kind, Reader, Section, Table};
 
 use crate::kernel::setup::Lie;
 use crate::scenario::Engines;
+use crate::scenario::key::{count, flag, key, label, list, means, or_such_as, required, share, time};
 
 /// What is played, to whom.
 #[derive(Clone, Debug, Default)]
@@ -50,62 +51,47 @@ impl Section for RoutingStudy {
         place: "study.routing",
         summary: "Which rule for language models, on recorded requests, beside rules of other gateways as published.",
         keys: &[
-            Key {
-                name: "traces",
-                kind: Kind::List(TraceKind::TABLE),
-                absent: Absent::Required,
-                summary: "Recorded requests.",
-                example: "[{ file: azure2023_conv.csv, ttft: 2s }]",
-            },
-            Key {
-                name: "fleets",
-                kind: Kind::List(Fleet::TABLE),
-                absent: Absent::Required,
-                summary: "Engines they are played to.",
-                example: "[{ name: equal8, engines: [{ count: 8, llm: { preset: a100-8b } }] }]",
-            },
-            Key {
-                name: "cells",
-                kind: Kind::List(Load::TABLE),
-                absent: Absent::Required,
-                summary: "Loads, and from how many replicas of the gateway.",
-                example: "[{ load: 75%, replicas: 8 }]",
-            },
-            Key {
-                name: "every",
-                kind: Kind::Duration { min: 0.001, max: 3600.0, word: None },
-                absent: Absent::Default("1s"),
-                summary: "Time between two readings of an engine's page.",
-                example: "200ms",
-            },
-            Key {
-                name: "lie",
-                kind: Kind::Choice(&["none", "frozen", "zero", "missing"]),
-                absent: Absent::Default("none"),
-                summary: "What is wrong with the page of the last endpoint of every fleet.",
-                example: "frozen",
-            },
-            Key {
-                name: "queued_tokens",
-                kind: Kind::Bool,
-                absent: Absent::Default("true"),
-                summary: "Whether engines tell how many prompt tokens wait; without, it is the number of requests times their mean.",
-                example: "false",
-            },
-            Key {
-                name: "refuse_late",
-                kind: Kind::Bool,
-                absent: Absent::Default("false"),
-                summary: "Whether requests tell their goal and Tidegate's policies refuse those that cannot meet it.",
-                example: "true",
-            },
-            Key {
-                name: "only",
-                kind: Kind::Text,
-                absent: Absent::Means("all"),
-                summary: "Only rows whose label contains one of these words, between bars.",
-                example: "adaptive|least_connections",
-            },
+            list(
+                "traces",
+                TraceKind::TABLE,
+                required("[{ file: azure2023_conv.csv, ttft: 2s }]"),
+                "Recorded requests.",
+            ),
+            list(
+                "fleets",
+                Fleet::TABLE,
+                required("[{ name: equal8, engines: [{ count: 8, llm: { preset: a100-8b } }] }]"),
+                "Engines they are played to.",
+            ),
+            list(
+                "cells",
+                Load::TABLE,
+                required("[{ load: 75%, replicas: 8 }]"),
+                "Loads, and from how many replicas of the gateway.",
+            ),
+            time("every", (0.001, 3600.0), or_such_as("1s", "200ms"), "Time between two readings of an engine's page."),
+            key(
+                "lie",
+                Kind::Choice(&["none", "frozen", "zero", "missing"]),
+                or_such_as("none", "frozen"),
+                "What is wrong with the page of the last endpoint of every fleet.",
+            ),
+            flag(
+                "queued_tokens",
+                or_such_as("true", "false"),
+                "Whether engines tell how many prompt tokens wait; without, it is the number of requests times their mean.",
+            ),
+            flag(
+                "refuse_late",
+                or_such_as("false", "true"),
+                "Whether requests tell their goal and Tidegate's policies refuse those that cannot meet it.",
+            ),
+            key(
+                "only",
+                Kind::Text,
+                means("all", "adaptive|least_connections"),
+                "Only rows whose label contains one of these words, between bars.",
+            ),
         ],
     };
 
@@ -133,34 +119,20 @@ impl Section for TraceKind {
         place: "study.routing.traces[]",
         summary: "A trace, and the goal of its requests.",
         keys: &[
-            Key {
-                name: "file",
-                kind: Kind::Text,
-                absent: Absent::Required,
-                summary: "The file, as for `workload.trace`.",
-                example: "azure2023_conv.csv",
-            },
-            Key {
-                name: "ttft",
-                kind: Kind::Duration { min: 0.001, max: 3600.0, word: None },
-                absent: Absent::Default("2s"),
-                summary: "Longest time to the first token that counts as within the goal; the mean time between tokens is always 100 ms.",
-                example: "5s",
-            },
-            Key {
-                name: "spread",
-                kind: Kind::Duration { min: 0.0, max: 60.0, word: None },
-                absent: Absent::Default("0s"),
-                summary: "Grain of the recorded times, over which requests are spread.",
-                example: "3s",
-            },
-            Key {
-                name: "length",
-                kind: Kind::Duration { min: 0.001, max: 1e8, word: None },
-                absent: Absent::Means("all of it"),
-                summary: "How much of the trace is used, from its start.",
-                example: "10m",
-            },
+            key("file", Kind::Text, required("azure2023_conv.csv"), "The file, as for `workload.trace`."),
+            time(
+                "ttft",
+                (0.001, 3600.0),
+                or_such_as("2s", "5s"),
+                "Longest time to the first token that counts as within the goal; the mean time between tokens is always 100 ms.",
+            ),
+            time(
+                "spread",
+                (0.0, 60.0),
+                or_such_as("0s", "3s"),
+                "Grain of the recorded times, over which requests are spread.",
+            ),
+            time("length", (0.001, 1e8), means("all of it", "10m"), "How much of the trace is used, from its start."),
         ],
     };
 
@@ -179,25 +151,23 @@ impl Section for Fleet {
         place: "study.routing.fleets[]",
         summary: "Engines under a name.",
         keys: &[
-            Key {
-                name: "name",
-                kind: Kind::Name,
-                absent: Absent::Required,
-                summary: "Its name in the report.",
-                example: "mixed",
-            },
-            Key {
-                name: "engines",
-                kind: Kind::List(Engines::TABLE),
-                absent: Absent::Required,
-                summary: "As `fleet` of a scenario.",
-                example: "[{ name: h100, count: 3, llm: { preset: h100-8b } }]",
-            },
+            label("mixed"),
+            list(
+                "engines",
+                Engines::TABLE,
+                required("[{ name: h100, count: 3, llm: { preset: h100-8b } }]"),
+                "As `fleet` of a scenario.",
+            ),
         ],
     };
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
-        Self { name: r.text("name").unwrap_or_default(), engines: r.list("engines") }
+        let engines: Vec<Engines> = r.list("engines");
+        if engines.iter().any(Engines::changes) {
+            let hint = "leave out autoscale, cold_start and grace".to_owned();
+            r.contradiction("engines", "engines that come and go".to_owned(), "a fleet that stays as it is", hint);
+        }
+        Self { name: r.text("name").unwrap_or_default(), engines }
     }
 }
 
@@ -206,20 +176,18 @@ impl Section for Load {
         place: "study.routing.cells[]",
         summary: "A load, from so many gateways.",
         keys: &[
-            Key {
-                name: "load",
-                kind: Kind::Fraction { min: 0.01, max: 5.0, word: None },
-                absent: Absent::Required,
-                summary: "Share of what the fleet saturates at on the trace; above 1 it is overloaded.",
-                example: "75%",
-            },
-            Key {
-                name: "replicas",
-                kind: Kind::Integer { min: 1, max: 1000, word: None },
-                absent: Absent::Default("1"),
-                summary: "Replicas of the gateway; each request comes to one of them at random.",
-                example: "8",
-            },
+            share(
+                "load",
+                (0.01, 5.0),
+                required("75%"),
+                "Share of what the fleet saturates at on the trace; above 1 it is overloaded.",
+            ),
+            count(
+                "replicas",
+                1000,
+                or_such_as("1", "8"),
+                "Replicas of the gateway; each request comes to one of them at random.",
+            ),
         ],
     };
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tidegate_config::{Absent, Key, Kind, Reader, Section, Table};
+use tidegate_config::{Key, Kind, Reader, Section, Table};
+
+use crate::scenario::key::{count, flag, key, label, list, means, number, or, or_such_as, required, time};
 
 /// Traces, each played under every scheme.
 #[derive(Clone, Debug, Default)]
@@ -72,44 +74,14 @@ pub struct Party {
     pub watched: bool,
 }
 
-const NAME: Key = Key {
-    name: "name",
-    kind: Kind::Name,
-    absent: Absent::Required,
-    summary: "Its name in the report.",
-    example: "returning",
-};
-const ASSURED: Key = Key {
-    name: "assured",
-    kind: Kind::Number { min: 0.0, max: 1e12 },
-    absent: Absent::Default("0"),
-    summary: "Tokens per second it gets whenever it asks.",
-    example: "300",
-};
-const WEIGHT: Key = Key {
-    name: "weight",
-    kind: Kind::Number { min: 0.0, max: 1e12 },
-    absent: Absent::Means("what is assured"),
-    summary: "Its part of what others leave.",
-    example: "3",
-};
-const CEILING: Key = Key {
-    name: "ceiling",
-    kind: Kind::Number { min: 0.001, max: 1e12 },
-    absent: Absent::Means("what there is"),
-    summary: "Tokens per second it never exceeds.",
-    example: "200",
-};
+const NAME: Key = label("returning");
+const ASSURED: Key =
+    number("assured", (0.0, 1e12), or_such_as("0", "300"), "Tokens per second it gets whenever it asks.");
+const WEIGHT: Key = number("weight", (0.0, 1e12), means("what is assured", "3"), "Its part of what others leave.");
+const CEILING: Key =
+    number("ceiling", (0.001, 1e12), means("what there is", "200"), "Tokens per second it never exceeds.");
 
-const fn seconds(name: &'static str, absent: Absent, summary: &'static str, example: &'static str) -> Key {
-    Key { name, kind: Kind::Duration { min: 0.0, max: 1e6, word: None }, absent, summary, example }
-}
-
-const fn number(name: &'static str, default: &'static str, summary: &'static str, example: &'static str) -> Key {
-    Key { name, kind: Kind::Number { min: 0.0, max: 1e12 }, absent: Absent::Default(default), summary, example }
-}
-
-fn share(r: &mut Reader<'_, '_>) -> Branch {
+fn branch(r: &mut Reader<'_, '_>) -> Branch {
     Branch {
         name: r.text("name").unwrap_or_default(),
         assured: r.number("assured"),
@@ -122,13 +94,12 @@ impl Section for TenantsStudy {
     const TABLE: &'static Table = &Table {
         place: "study.tenants",
         summary: "Shares of one rate between tenants: what each got against what it should have got, under a shared bucket, fixed windows, and the hierarchical bucket refusing and queueing.",
-        keys: &[Key {
-            name: "traces",
-            kind: Kind::List(Trace::TABLE),
-            absent: Absent::Required,
-            summary: "Who asks how much when.",
-            example: "[{ name: two, rate: 100, tenants: [{ name: a, demand: 200 }] }]",
-        }],
+        keys: &[list(
+            "traces",
+            Trace::TABLE,
+            required("[{ name: two, rate: 100, tenants: [{ name: a, demand: 200 }] }]"),
+            "Who asks how much when.",
+        )],
     };
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
@@ -142,34 +113,21 @@ impl Section for Trace {
         summary: "One rate, and who asks for it.",
         keys: &[
             NAME,
-            Key {
-                name: "rate",
-                kind: Kind::Number { min: 0.001, max: 1e12 },
-                absent: Absent::Required,
-                summary: "Tokens per second, all together.",
-                example: "1000",
-            },
-            seconds("duration", Absent::Default("4s"), "How long it is played.", "60s"),
-            seconds(
+            number("rate", (0.001, 1e12), required("1000"), "Tokens per second, all together."),
+            time("duration", (0.0, 1e6), or_such_as("4s", "60s"), "How long it is played."),
+            time(
                 "counted_from",
-                Absent::Default("0s"),
+                (0.0, 1e6),
+                or_such_as("0s", "1s"),
                 "When counting begins; the excess counts from the start.",
-                "1s",
             ),
-            Key {
-                name: "branches",
-                kind: Kind::List(Branch::TABLE),
-                absent: Absent::Means("tenants are directly below the root"),
-                summary: "What tenants are grouped by.",
-                example: "[{ name: team, assured: 600 }]",
-            },
-            Key {
-                name: "tenants",
-                kind: Kind::List(Party::TABLE),
-                absent: Absent::Required,
-                summary: "Who asks.",
-                example: "[{ name: a, assured: 500, demand: 10_000 }]",
-            },
+            list(
+                "branches",
+                Branch::TABLE,
+                means("tenants are directly below the root", "[{ name: team, assured: 600 }]"),
+                "What tenants are grouped by.",
+            ),
+            list("tenants", Party::TABLE, required("[{ name: a, assured: 500, demand: 10_000 }]"), "Who asks."),
         ],
     };
 
@@ -200,7 +158,7 @@ impl Section for Branch {
     };
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
-        share(r)
+        branch(r)
     }
 }
 
@@ -213,42 +171,43 @@ impl Section for Party {
             ASSURED,
             WEIGHT,
             CEILING,
-            Key {
-                name: "branch",
-                kind: Kind::Name,
-                absent: Absent::Means("the root"),
-                summary: "The branch it belongs to.",
-                example: "team",
-            },
-            Key {
-                name: "count",
-                kind: Kind::Integer { min: 1, max: 100_000, word: None },
-                absent: Absent::Default("1"),
-                summary: "How many there are; what is assured and asked is divided among them.",
-                example: "1000",
-            },
-            number("zipf", "0", "Exponent by which demand falls among them.", "1.1"),
-            number("demand", "0", "Tokens per second asked.", "10_000"),
-            seconds("from", Absent::Default("0s"), "When it begins to ask.", "2s"),
-            seconds("on", Absent::Means("always"), "How long it asks at a time.", "70ms"),
-            seconds("off", Absent::Default("0s"), "How long it then pauses.", "70ms"),
-            number("cost_from", "1", "Smallest cost of a request in tokens; costs are log-uniform.", "1"),
-            number("cost_to", "1", "Largest cost of a request in tokens.", "32_768"),
-            number("used_from", "1", "What is used, as a factor of what was reserved, at least.", "0.5"),
-            number("used_to", "1", "What is used, as a factor of what was reserved, at most.", "2"),
-            Key {
-                name: "watched",
-                kind: Kind::Bool,
-                absent: Absent::Default("false"),
-                summary: "Whether the report says what it got of what it asked, in its first second and in all.",
-                example: "true",
-            },
+            key("branch", Kind::Name, means("the root", "team"), "The branch it belongs to."),
+            count(
+                "count",
+                100_000,
+                or_such_as("1", "1000"),
+                "How many there are; what is assured and asked is divided among them.",
+            ),
+            number("zipf", (0.0, 1e12), or_such_as("0", "1.1"), "Exponent by which demand falls among them."),
+            number("demand", (0.0, 1e12), or_such_as("0", "10_000"), "Tokens per second asked."),
+            time("from", (0.0, 1e6), or_such_as("0s", "2s"), "When it begins to ask."),
+            time("on", (0.0, 1e6), means("always", "70ms"), "How long it asks at a time."),
+            time("off", (0.0, 1e6), or_such_as("0s", "70ms"), "How long it then pauses."),
+            number("cost_from", (0.0, 1e12), or("1"), "Smallest cost of a request in tokens; costs are log-uniform."),
+            number("cost_to", (0.0, 1e12), or_such_as("1", "32_768"), "Largest cost of a request in tokens."),
+            number(
+                "used_from",
+                (0.0, 1e12),
+                or_such_as("1", "0.5"),
+                "What is used, as a factor of what was reserved, at least.",
+            ),
+            number(
+                "used_to",
+                (0.0, 1e12),
+                or_such_as("1", "2"),
+                "What is used, as a factor of what was reserved, at most.",
+            ),
+            flag(
+                "watched",
+                or_such_as("false", "true"),
+                "Whether the report says what it got of what it asked, in its first second and in all.",
+            ),
         ],
     };
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
         Self {
-            share: share(r),
+            share: branch(r),
             branch: r.text("branch"),
             count: u32::try_from(r.integer("count")).unwrap_or(1),
             zipf: r.number("zipf"),

@@ -2,16 +2,17 @@
 
 mod bars;
 mod curves;
+mod over_time;
 mod pareto;
 
 pub(super) use bars::tenants;
 pub(super) use curves::against_load;
+pub(super) use over_time::{IN_FLIGHT, LOAD, WAITING, endpoints, highest, of_fleet};
 pub(super) use pareto::pareto;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use tidegate_sim::batch::Runs;
-use tidegate_sim::kernel::Timeline;
 use tidegate_sim::workload::Latency;
 
 /// Where the legend begins, from the left.
@@ -21,13 +22,8 @@ const LEGEND_WIDE: u32 = 230;
 /// Least height of a plot with a legend beside it, and the height of a name there.
 const HIGH: u32 = 420;
 const NAME_HIGH: u32 = 22;
-/// Size of a plot of loads without its legend, and the height of a row of names there.
-const LOADS: (u32, u32) = (460, 210);
-const ROW_HIGH: u32 = 18;
 /// Steps of a distribution.
 const STEPS: usize = 200;
-/// Endpoints drawn in one plot of loads.
-const MOST_LINES: usize = 12;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -131,66 +127,14 @@ fn legend(side: &Area<'_>, names: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The highest load of all these, so that their plots have one axis.
-pub(super) fn highest_load(timelines: &[Timeline]) -> f64 {
-    let samples = timelines.iter().flat_map(|t| t.samples.iter());
-    samples.flat_map(|s| s.1.iter().copied()).fold(0.05, f64::max)
-}
-
-/// Load of each endpoint over time, up to `highest`, the names below.
-pub(super) fn loads(endpoints: &[String], timeline: &Timeline, highest: f64) -> anyhow::Result<String> {
-    let until = timeline.samples.last().map_or(1.0, |s| s.0.max(1.0));
-    let mut names: Vec<String> = endpoints.iter().take(MOST_LINES).cloned().collect();
-    if endpoints.len() > MOST_LINES {
-        names.push(format!("{} more are not drawn", endpoints.len() - MOST_LINES));
-    }
-    let longest = names.iter().map(|n| n.chars().count() as u32).max().unwrap_or(0);
-    let column = 36 + longest * 12 * 6 / 10;
-    let wide = LOADS.0.max(column + 16);
-    let columns = (wide - 16) / column;
-    let rows = (names.len() as u32).div_ceil(columns);
-    draw((wide, LOADS.1 + rows * ROW_HIGH + 8), |area| {
-        let (area, below) = area.split_vertically(LOADS.1 as i32);
-        for (k, name) in names.iter().enumerate() {
-            let (x, y) = (16 + (k as u32 % columns * column) as i32, 8 + (k as u32 / columns * ROW_HIGH) as i32);
-            if k < MOST_LINES {
-                below.draw(&PathElement::new([(x, y), (x + 16, y)], color(k).stroke_width(3))).map_err(wrong)?;
-            }
-            below.draw(&Text::new(name.as_str(), (x + 22, y - 6), ("sans-serif", 12))).map_err(wrong)?;
-        }
-        let mut chart = ChartBuilder::on(&area)
-            .margin(8)
-            .x_label_area_size(34)
-            .y_label_area_size(52)
-            .build_cartesian_2d(0.0..until, 0.0..highest * 1.05)
-            .map_err(wrong)?;
-        let mesh = &mut chart.configure_mesh();
-        mesh.x_desc("time, seconds").y_desc("load, 1 is full").light_line_style(TRANSPARENT).draw().map_err(wrong)?;
-        for k in 0..endpoints.len().min(MOST_LINES) {
-            let curve = timeline.samples.iter().map(|(t, loads)| (*t, loads[k]));
-            chart.draw_series(LineSeries::new(curve, color(k).stroke_width(1))).map_err(wrong)?;
-        }
-        Ok(())
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn names_stand_beside_or_below_the_curves() {
+    fn names_stand_beside_the_curves() {
         let long = "least_response_time.reported-with-a-very-long-label-of-the-user";
         let (wide, high) = beside(&[long; 30]);
         assert!(wide >= 770 + 24 + 8 * long.len() as u32 && high >= 24 + 30 * 22, "{wide} {high}");
-        let endpoints: Vec<String> = (1..=20).map(|k| format!("engine-{k}")).collect();
-        let mut timeline = Timeline::default();
-        timeline.samples = vec![(0.0, vec![0.5; 20]), (9.0, vec![0.7; 20])];
-        let svg = loads(&endpoints, &timeline, highest_load(std::slice::from_ref(&timeline))).unwrap();
-        assert!(svg.contains("engine-12") && !svg.contains("engine-13") && svg.contains("8 more are not drawn"));
-        let at = svg.find("engine-1\n").unwrap();
-        let text = &svg[svg[..at].rfind("<text").unwrap()..at];
-        let y: u32 = text.split("y=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap();
-        assert!(y > LOADS.1, "{text}");
     }
 }

@@ -1,0 +1,230 @@
+//! What an engine says it serves: its models page, and the adapters its metrics tell of.
+//!
+//! The page is OpenAI's list of models. Beyond its ids, vLLM and SGLang tell the longest context (`max_model_len`) and, of a LoRA adapter, the
+//! model it belongs to (`parent`). An answer that cannot be read changes nothing: what an engine serves does not end because it is busy.
+
+use crate::client::Client;
+use crate::dial::Dial;
+use crate::metric::samples;
+use crate::miss::Miss;
+use crate::pace::Pace;
+use crate::poll::{JITTER, backoff, rest};
+use crate::watch::{Clock, TellFacts, TellServes};
+use serde::Deserialize;
+use std::sync::{Arc, Mutex, PoisonError};
+use tidegate_config::Polled;
+use tidegate_core::hash::hash_bytes;
+use tidegate_core::id::EndpointId;
+use tidegate_core::placement::Serves;
+use tidegate_core::rng::Rng;
+use tidegate_telemetry::SignalFacts;
+use tokio::time::timeout;
+
+/// Bound on the length of a page, in bytes.
+const LIMIT_BYTES: usize = 4 << 20;
+/// Models and adapters of one endpoint that are taken in.
+const MAX_MODELS: usize = 1000;
+/// The name under which what was found is shown.
+const SOURCE: &str = "models";
+
+/// What one endpoint has said so far, from every source, and who is told when that changes.
+pub(crate) struct Serving {
+    id: EndpointId,
+    said: Mutex<Serves>,
+    tell: TellServes,
+}
+
+impl Serving {
+    pub(crate) fn new(id: EndpointId, tell: TellServes) -> Self {
+        Self { id, said: Mutex::default(), tell }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Serves)) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let was = said.clone();
+        change(&mut said);
+        if *said != was {
+            (self.tell)(self.id, &said);
+        }
+    }
+
+    fn on_models(&self, listed: &Listed) {
+        self.change(|s| {
+            let hashes = |names: &[String]| names.iter().map(|n| hash(n)).collect();
+            (s.models, s.adapters) = (Some(hashes(&listed.models)), hashes(&listed.adapters));
+            s.max_context = listed.max_context;
+        });
+    }
+
+    /// Takes in what the metrics page of a vLLM says of adapters, if it does.
+    pub(crate) fn on_metrics(&self, page: &str) {
+        if let Some((max, in_use)) = adapters_in_use(page) {
+            self.change(|s| (s.max_adapters, s.adapters_in_use) = (max, Some(in_use)));
+        }
+    }
+}
+
+/// Adapters held at most and those in use, of `vllm:lora_requests_info`: a series for each set that was ever seen, whose value is the time
+/// it was seen last.
+fn adapters_in_use(page: &str) -> Option<(Option<u32>, Vec<u64>)> {
+    let newest = samples(page, "vllm:lora_requests_info").max_by(|a, b| a.value.total_cmp(&b.value))?;
+    let names = ["running_lora_adapters", "waiting_lora_adapters"].into_iter().filter_map(|l| newest.label(l));
+    let mut in_use: Vec<u64> =
+        names.flat_map(|l| l.split(',')).map(str::trim).filter(|n| !n.is_empty()).map(hash).take(MAX_MODELS).collect();
+    in_use.sort_unstable();
+    in_use.dedup();
+    Some((newest.label("max_lora").and_then(|n| n.trim().parse().ok()).filter(|n| *n > 0), in_use))
+}
+
+fn hash(name: &str) -> u64 {
+    hash_bytes(name.as_bytes())
+}
+
+/// What a models page says.
+#[derive(Debug, Default, PartialEq)]
+struct Listed {
+    models: Vec<String>,
+    adapters: Vec<String>,
+    max_context: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    data: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    id: String,
+    #[serde(default)]
+    parent: Option<String>,
+    #[serde(default)]
+    max_model_len: Option<u32>,
+}
+
+impl Listed {
+    /// # Errors
+    /// If it is no list of models, or an empty one: an engine that is still loading must not look like one that serves nothing.
+    fn read(body: &[u8]) -> Result<Self, Miss> {
+        let page: Page = serde_json::from_slice(body).map_err(Miss::NotJson)?;
+        let mut listed = Self::default();
+        for entry in page.data.into_iter().take(MAX_MODELS) {
+            let kind = if entry.parent.is_some() { &mut listed.adapters } else { &mut listed.models };
+            kind.push(entry.id);
+            let length = entry.max_model_len.filter(|n| *n > 0);
+            listed.max_context = [listed.max_context, length].into_iter().flatten().min();
+        }
+        if listed.models.is_empty() && listed.adapters.is_empty() { Err(Miss::NoModel) } else { Ok(listed) }
+    }
+}
+
+/// The loop that asks one endpoint.
+pub(crate) struct ModelsPoller<D> {
+    pub(crate) pool: Arc<str>,
+    pub(crate) endpoint: Arc<str>,
+    pub(crate) client: Client<D>,
+    pub(crate) polled: Polled,
+    pub(crate) serving: Arc<Serving>,
+    pub(crate) tell_facts: TellFacts,
+    pub(crate) clock: Clock,
+    pub(crate) rng: Rng,
+}
+
+impl<D: Dial> ModelsPoller<D> {
+    pub(crate) async fn run(mut self) {
+        let mut pace = Pace::new(self.rng.clone(), JITTER);
+        let (mut missed, mut last) = (0, None);
+        loop {
+            pace.on_ask();
+            let asked_at = (self.clock)();
+            let answer = timeout(self.polled.timeout, self.client.get(&self.polled.path, LIMIT_BYTES)).await;
+            let listed = answer.unwrap_or(Err(Miss::Timeout)).and_then(|body| Listed::read(&body));
+            let took = (self.clock)().since(asked_at);
+            match &listed {
+                Ok(listed) => {
+                    missed = 0;
+                    self.serving.on_models(listed);
+                }
+                Err(_) => {
+                    self.client.close();
+                    missed += 1;
+                }
+            }
+            self.say(&listed, &mut last);
+            pace.wait(rest(self.polled.interval, took) * backoff(missed)).await;
+        }
+    }
+
+    fn say(&self, listed: &Result<Listed, Miss>, last: &mut Option<SignalFacts>) {
+        let mut facts = SignalFacts {
+            source: SOURCE,
+            trouble: listed.as_ref().err().map(ToString::to_string),
+            ..SignalFacts::default()
+        };
+        if let Ok(listed) = listed {
+            facts.models = listed.models.iter().chain(&listed.adapters).cloned().collect();
+            let there = [
+                ("models", !listed.models.is_empty()),
+                ("adapters", !listed.adapters.is_empty()),
+                ("max_context", listed.max_context.is_some()),
+            ];
+            for (name, is_there) in there {
+                if is_there { facts.present.push(name) } else { facts.missing.push(name) }
+            }
+        }
+        if last.as_ref() == Some(&facts) {
+            return;
+        }
+        let (pool, endpoint) = (&*self.pool, &*self.endpoint);
+        match &facts.trouble {
+            Some(reason) if last.as_ref().is_none_or(|l| l.trouble.is_none()) => {
+                tracing::info!(pool, endpoint, %reason, "models could not be read");
+            }
+            Some(_) => {}
+            None => {
+                let (models, context) = (facts.models.join(" "), listed.as_ref().ok().and_then(|l| l.max_context));
+                tracing::info!(pool, endpoint, models, max_context = context.unwrap_or(0), "models read");
+            }
+        }
+        (self.tell_facts)(&self.endpoint, facts.clone());
+        *last = Some(facts);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vllm_s_page_tells_models_adapters_and_the_context() {
+        let page = br#"{"object":"list","data":[
+            {"id":"llama","object":"model","root":"meta/llama","parent":null,"max_model_len":8192},
+            {"id":"support-de","object":"model","root":"/l/de","parent":"llama","max_model_len":null}]}"#;
+        let expected = Listed {
+            models: vec!["llama".to_owned()],
+            adapters: vec!["support-de".to_owned()],
+            max_context: Some(8192),
+        };
+        assert_eq!(Listed::read(page).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_page_without_any_model_is_a_miss() {
+        for page in [&br#"{"object":"list","data":[]}"#[..], b"{}", b"[]", b"no"] {
+            assert!(Listed::read(page).is_err());
+        }
+        let bare = Listed::read(br#"{"data":[{"id":"m"}]}"#).unwrap();
+        assert_eq!((bare.models.len(), bare.max_context), (1, None));
+    }
+
+    #[test]
+    fn the_newest_set_of_adapters_counts() {
+        let page = "vllm:lora_requests_info{max_lora=\"2\",running_lora_adapters=\"a,b\",waiting_lora_adapters=\"\"} 5\n\
+            vllm:lora_requests_info{max_lora=\"2\",running_lora_adapters=\"b\",waiting_lora_adapters=\"c, b\"} 9\n";
+        let mut expected = vec![hash("b"), hash("c")];
+        expected.sort_unstable();
+        assert_eq!(adapters_in_use(page), Some((Some(2), expected)));
+        assert_eq!(adapters_in_use("vllm:lora_requests_info{max_lora=\"0\"} 1"), Some((None, Vec::new())));
+        assert_eq!(adapters_in_use("up 1"), None);
+    }
+}
