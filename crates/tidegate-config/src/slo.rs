@@ -83,7 +83,8 @@ pub(crate) fn check(r: &mut Reader<'_, '_>) {
     }
     // With a tenant's goals it says where these count.
     for mark in pools.iter().filter(|m| m.text.is_empty() && tenants.iter().all(|t| t.text.is_empty())) {
-        let found = "slo without a goal: only requests that bring `x-tidegate-ttft-ms` or `x-tidegate-tpot-ms` have one";
+        let found =
+            "slo without a goal: only requests that bring `x-tidegate-ttft-ms` or `x-tidegate-tpot-ms` have one";
         problems.push((mark, found, "ttft or tpot", "for example: `slo: { ttft: 2s }`"));
     }
     for (mark, found, allowed, hint) in problems {

@@ -226,7 +226,13 @@ impl Governor {
     }
 
     /// Output tokens to expect of a request.
-    pub(crate) fn expected_output(&self, tenant: &str, model: &str, prompt_tokens: u32, max_tokens: Option<u32>) -> f64 {
+    pub(crate) fn expected_output(
+        &self,
+        tenant: &str,
+        model: &str,
+        prompt_tokens: u32,
+        max_tokens: Option<u32>,
+    ) -> f64 {
         if !self.settings.load().is_on {
             return f64::from(max_tokens.unwrap_or(0));
         }

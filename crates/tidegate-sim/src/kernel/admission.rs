@@ -123,9 +123,7 @@ impl Governor {
     fn expected(&self, tenant: &str, request: &EngineRequest, max_tokens: Option<u32>) -> f64 {
         match &self.lengths {
             None => f64::from(request.output_tokens),
-            Some(lengths) if self.is_on => {
-                lengths.tokens_for(tenant, "", f64::from(request.prompt_tokens), max_tokens)
-            }
+            Some(lengths) if self.is_on => lengths.tokens_for(tenant, "", f64::from(request.prompt_tokens), max_tokens),
             Some(_) => f64::from(max_tokens.unwrap_or(0)),
         }
     }
