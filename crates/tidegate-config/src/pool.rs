@@ -316,10 +316,13 @@ impl Section for Pool {
         let warm_up = WarmUp::read(r);
         let breaker = breaker::read_either(r);
         let tls = endpoint_tls::of_pool(r, &endpoints);
+        let problems = r.walk.problems.len();
         let slo: Option<Slo> = r.table("slo");
+        let is_whole = r.walk.problems.len() == problems;
         warn_of_idle_keys(r, policy.as_ref(), slo.as_ref());
         if let Some(slo) = &slo {
-            let has_some = slo.goals != Goals::default() || slo.refuse_late;
+            // What could not be read may be the goal.
+            let has_some = slo.goals != Goals::default() || slo.refuse_late || !is_whole;
             r.mark(crate::slo::OF_POOL, "slo", if has_some { "goals".to_owned() } else { String::new() });
         }
         let prefix_cache: Option<PrefixCache> = match r.switch("prefix_cache") {

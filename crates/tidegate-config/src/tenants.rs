@@ -449,8 +449,10 @@ impl Section for Tenant {
         for glob in &pools {
             r.mark("tenant pool", "pools", glob.as_str().to_owned());
         }
+        let problems = r.walk.problems.len();
         let slo: Goals = r.table("slo").unwrap_or_default();
-        if r.is_set("slo") {
+        // What could not be read may be the goal.
+        if r.is_set("slo") && r.walk.problems.len() == problems {
             r.mark(
                 crate::slo::OF_TENANT,
                 "slo",

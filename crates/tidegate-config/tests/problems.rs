@@ -195,8 +195,7 @@ fn a_default_gives_way_to_what_is_set() {
 fn goals_and_caches_say_what_is_wrong_with_them() {
     check(
         &in_pool("    slo: { tfft: 2s, tpot: 100 }"),
-        "5:10 contradiction pools.p.slo | slo without a goal: only requests that bring `x-tidegate-ttft-ms` or `x-tidegate-tpot-ms` have one | for example: `slo: { ttft: 2s }`
-         5:12 unknown_key pools.p.slo.tfft | an unknown key, `tfft` | did you mean `ttft`? For example: `ttft: 2s`
+        "5:12 unknown_key pools.p.slo.tfft | an unknown key, `tfft` | did you mean `ttft`? For example: `ttft: 2s`
          5:28 wrong_type pools.p.slo.tpot | 100 | a duration needs its unit: `100s` or `100ms`",
     );
     check(
@@ -578,6 +577,8 @@ fn settings_that_do_nothing_under_a_policy_are_said() {
     );
     assert_eq!(warned("    policy: adaptive\n    prefix_cache: {}\n    slo: { ttft: 1s, refuse_late: true }\n"), "");
     assert!(warned("    slo: {}\n").contains("slo without a goal: only requests"));
+    let misspelt = warned("    slo: { tfft: 2s }\n");
+    assert!(misspelt.contains("did you mean `ttft`?") && !misspelt.contains("without a goal"), "{misspelt}");
 }
 
 #[test]

@@ -32,6 +32,13 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// First wait before another attempt; it doubles up to the longest.
 const WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// Longest time until earlier batches were answered, and the shortest between two questions for them.
+const REPLAY: Duration = Duration::from_secs(5);
+const REPLAY_EVERY: Duration = Duration::from_secs(10);
+/// Batches that engines keep to be asked for, if nothing else is said.
+const KEPT: u64 = 10_000;
+/// The number behind the last answer.
+const END: u64 = u64::MAX;
 /// Share by which each wait is shortened or lengthened.
 const JITTER: f64 = 0.3;
 
@@ -40,6 +47,8 @@ pub(crate) struct CacheListener<D> {
     pub(crate) id: EndpointId,
     pub(crate) rank: u8,
     pub(crate) url: EndpointUrl,
+    /// Where it answers with earlier batches.
+    pub(crate) replay: Option<EndpointUrl>,
     pub(crate) topic: String,
     pub(crate) dial: Arc<D>,
     pub(crate) tell: Tell,
@@ -83,7 +92,7 @@ impl<D: Dial> CacheListener<D> {
             if let Some(next) = next {
                 (heard_at, asked, *failed) = (Instant::now(), false, 0);
                 if let Heard::Message(parts) = next {
-                    self.on_message(so_far, &mut held, &parts);
+                    self.on_message(so_far, &mut held, &parts).await;
                 }
             } else if held.until.is_none() {
                 if asked {
@@ -102,25 +111,64 @@ impl<D: Dial> CacheListener<D> {
         }
     }
 
-    fn on_message(&self, so_far: &mut HeardSoFar, held: &mut Held, parts: &[Bytes]) {
-        let numbered = match parts {
-            [_, number, payload] => <[u8; 8]>::try_from(&number[..]).ok().map(|n| (u64::from_be_bytes(n), payload)),
-            _ => None,
-        };
-        let read = numbered.and_then(|(sequence, payload)| Some((sequence, so_far.format.read(payload).ok()?)));
-        let Some((sequence, changes)) = read else {
-            self.board
-                .say(self.rank, Some(format!("{}: a message that is no batch of cache events", self.url.authority())));
-            return;
-        };
-        self.board.say(self.rank, None);
-        let next = so_far.next.replace(sequence.wrapping_add(1));
-        if let Some(next) = next.filter(|next| *next != sequence && !std::mem::replace(&mut so_far.is_gap_said, true)) {
-            self.board.missed(self.rank, next, sequence);
+    async fn on_message(&self, so_far: &mut HeardSoFar, held: &mut Held, parts: &[Bytes]) {
+        let Some((sequence, payload)) = numbered(parts) else { return self.say_unread() };
+        let before = so_far.next.replace(sequence.wrapping_add(1));
+        if let Some(from) = missed_from(before, sequence) {
+            let is_whole = self.replay(so_far, held, from, sequence).await;
+            if !is_whole && before.is_some() && !std::mem::replace(&mut so_far.is_gap_said, true) {
+                self.board.missed(self.rank, from, sequence);
+            }
         }
+        let Ok(changes) = so_far.format.read(payload) else { return self.say_unread() };
+        self.board.say(self.rank, None);
+        self.hold(held, sequence, changes);
+    }
+
+    fn hold(&self, held: &mut Held, sequence: u64, changes: Changes) {
         if !held.add(sequence, changes) {
             self.flush(held);
             held.add(sequence, changes);
+        }
+    }
+
+    fn say_unread(&self) {
+        let trouble = format!("{}: a message that is no batch of cache events", self.url.authority());
+        self.board.say(self.rank, Some(trouble));
+    }
+
+    /// Asks for the batches from `from` up to `until`, where the engine keeps them. Whether all of them came.
+    async fn replay(&self, so_far: &mut HeardSoFar, held: &mut Held, from: u64, until: u64) -> bool {
+        let Some(url) = &self.replay else { return false };
+        if so_far.replayed_at.is_some_and(|at| at.elapsed() < REPLAY_EVERY) {
+            return false;
+        }
+        so_far.replayed_at = Some(Instant::now());
+        let mut next = from;
+        let all = async {
+            let io = self.dial.dial(url).await.map_err(Fault::Connect)?;
+            let mut answers = Subscription::open_replay(io, from).await?;
+            loop {
+                let Heard::Message(parts) = answers.next().await? else { continue };
+                let Some((sequence, payload)) = numbered(&parts) else { continue };
+                // The end, or one that follows none that is kept: the others would leave the same gap.
+                if sequence == END || sequence > next {
+                    return Ok::<(), Fault>(());
+                }
+                if sequence == next && sequence < until {
+                    let Ok(changes) = so_far.format.read(payload) else { return Ok(()) };
+                    self.hold(held, sequence, changes);
+                    next += 1;
+                }
+            }
+        };
+        match timeout(REPLAY, all).await {
+            Ok(Ok(())) => next == until,
+            Ok(Err(fault)) => {
+                tracing::debug!(url = url.authority(), %fault, "missed cache events cannot be asked for");
+                false
+            }
+            Err(_) => false,
         }
     }
 
@@ -135,6 +183,18 @@ impl<D: Dial> CacheListener<D> {
     }
 }
 
+/// The number and the payload of a message.
+fn numbered(parts: &[Bytes]) -> Option<(u64, &Bytes)> {
+    let [_, number, payload] = parts else { return None };
+    Some((u64::from_be_bytes(<[u8; 8]>::try_from(&number[..]).ok()?), payload))
+}
+
+/// The first batch that was missed before `sequence`, where `next` was expected; nothing where none was, or where it is kept no longer.
+fn missed_from(next: Option<u64>, sequence: u64) -> Option<u64> {
+    let from = next.filter(|next| *next <= sequence).unwrap_or(0);
+    (from < sequence && sequence - from <= KEPT).then_some(from)
+}
+
 /// What has to be known of one publisher's batches to read the next.
 #[derive(Debug, Default)]
 struct HeardSoFar {
@@ -143,6 +203,8 @@ struct HeardSoFar {
     next: Option<u64>,
     /// Whether it was said of this connection that batches were missed: of a thousand gaps the first is news.
     is_gap_said: bool,
+    /// When earlier batches were asked for.
+    replayed_at: Option<Instant>,
 }
 
 /// Batches without a gap that are told together.
@@ -188,15 +250,10 @@ impl RankBoard {
         Self { pool, endpoint, tell_facts, ranks: Mutex::new(vec![Some("not connected yet".to_owned()); ranks]) }
     }
 
-    /// Batch `next` was expected of `rank` and `sequence` came.
-    fn missed(&self, rank: u8, next: u64, sequence: u64) {
-        let (pool, endpoint) = (&*self.pool, &*self.endpoint);
-        if sequence < next {
-            tracing::info!(pool, endpoint, rank, sequence, "another process tells of its cache");
-        } else {
-            let missed = sequence - next;
-            tracing::info!(pool, endpoint, rank, missed, "cache events missed: what it holds is no longer counted");
-        }
+    /// The batches of `rank` from `from` up to `until` were missed.
+    fn missed(&self, rank: u8, from: u64, until: u64) {
+        let (pool, endpoint, missed) = (&*self.pool, &*self.endpoint, until - from);
+        tracing::info!(pool, endpoint, rank, missed, "cache events missed: what it holds is no longer counted");
     }
 
     /// What is wrong with `rank`, or nothing.
@@ -228,6 +285,22 @@ mod tests {
 
     fn changes(cleared: bool, stored_tokens: u64, removed_tokens: u64) -> Changes {
         Changes { cleared, stored_tokens, removed_tokens }
+    }
+
+    #[test]
+    fn what_was_missed_is_what_is_between() {
+        for (next, sequence, from) in [
+            (Some(7), 7, None),
+            (Some(7), 9, Some(7)),
+            (Some(7), 0, None),
+            (Some(7), 3, Some(0)),
+            (None, 0, None),
+            (None, 5, Some(0)),
+            (None, KEPT + 1, None),
+            (Some(1), KEPT + 2, None),
+        ] {
+            assert_eq!(missed_from(next, sequence), from, "{next:?} {sequence}");
+        }
     }
 
     #[tokio::test]

@@ -211,12 +211,14 @@ impl<D: Dial> Polls<'_, D> {
     fn listen(&self, events: &CacheEvents, id: EndpointId, rng: &impl Fn(u64) -> Rng, tasks: &mut JoinSet<()>) {
         let url = &self.endpoint.url;
         let publishers = events.publishers(url, self.endpoint.cache_events.as_ref());
+        let replays = events.replays(url);
         let (pool, endpoint) = (Arc::clone(self.pool), url.to_string().into());
         let board = RankBoard::new(pool, endpoint, Arc::clone(&self.told.facts), publishers.len());
         let (board, mut seeds) = (Arc::new(board), rng(5));
         for (rank, url) in (0..).zip(publishers) {
             let listener = CacheListener {
                 id,
+                replay: replays.get(usize::from(rank)).cloned(),
                 rank,
                 url,
                 topic: events.topic.clone(),

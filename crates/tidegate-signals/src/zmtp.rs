@@ -88,10 +88,31 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> Subscription<Io> {
     /// # Errors
     /// If the other side is no publisher that speaks in clear.
     pub(crate) async fn open(io: Io, topic: &[u8]) -> Result<Self, Fault> {
+        let mut new = Self::greet(io, b"SUB", &[b"PUB", b"XPUB"]).await?;
+        let mut subscribe = vec![1];
+        subscribe.extend_from_slice(topic);
+        new.io.write_all(&frame(0, &subscribe)).await?;
+        new.io.flush().await?;
+        Ok(new)
+    }
+
+    /// Greets, and asks for what was published from batch `from` on: answers of three parts, of which the first is empty.
+    ///
+    /// # Errors
+    /// If the other side answers nobody in clear.
+    pub(crate) async fn open_replay(io: Io, from: u64) -> Result<Self, Fault> {
+        let mut new = Self::greet(io, b"DEALER", &[b"ROUTER"]).await?;
+        let question = [frame(MORE, b""), frame(0, &from.to_be_bytes())].concat();
+        new.io.write_all(&question).await?;
+        new.io.flush().await?;
+        Ok(new)
+    }
+
+    async fn greet(io: Io, own: &[u8], peers: &[&[u8]]) -> Result<Self, Fault> {
         let read = BytesMut::with_capacity(READ_BYTES);
         let mut new = Self { io, read, parts: Vec::new(), parts_bytes: 0, answers_pings: false };
         new.io.write_all(&greeting()).await?;
-        new.io.write_all(&frame(COMMAND, &ready())).await?;
+        new.io.write_all(&frame(COMMAND, &ready(own))).await?;
         while new.read.len() < GREETING_BYTES {
             // What is no greeting may never become long enough to be one.
             if new.read.first().is_some_and(|b| *b != 0xFF) {
@@ -103,15 +124,11 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> Subscription<Io> {
         new.answers_pings = is_of_3_1(&theirs)?;
         loop {
             match new.take_frame()? {
-                Some((COMMAND, body)) => break is_publisher(&body)?,
+                Some((COMMAND, body)) => break is_one_of(peers, &body)?,
                 Some(_) => return Err(Fault::NotZmtp("no READY")),
                 None => new.fill().await?,
             }
         }
-        let mut subscribe = vec![1];
-        subscribe.extend_from_slice(topic);
-        new.io.write_all(&frame(0, &subscribe)).await?;
-        new.io.flush().await?;
         Ok(new)
     }
 
@@ -219,15 +236,15 @@ fn is_of_3_1(greeting: &[u8]) -> Result<bool, Fault> {
     Ok(major > 3 || minor >= 1)
 }
 
-fn ready() -> Vec<u8> {
+fn ready(own: &[u8]) -> Vec<u8> {
     let mut body = b"\x05READY\x0bSocket-Type".to_vec();
-    body.extend_from_slice(&3u32.to_be_bytes());
-    body.extend_from_slice(b"SUB");
+    body.extend_from_slice(&(own.len() as u32).to_be_bytes());
+    body.extend_from_slice(own);
     body
 }
 
-/// Whether this READY is a publisher's.
-fn is_publisher(body: &[u8]) -> Result<(), Fault> {
+/// Whether this READY is that of a socket of one of these types.
+fn is_one_of(peers: &[&[u8]], body: &[u8]) -> Result<(), Fault> {
     if let Some(reason) = body.strip_prefix(b"\x05ERROR") {
         let reason = reason.get(1..).unwrap_or_default();
         return Err(Fault::Refused(reason.iter().take(200).copied().collect::<Vec<_>>().escape_ascii().to_string()));
@@ -243,8 +260,7 @@ fn is_publisher(body: &[u8]) -> Result<(), Fault> {
         let value = after.get(usize::from(length) + 4..).unwrap_or_default();
         let Some((value, behind)) = value.split_at_checked(u32::from_be_bytes(*size) as usize) else { return Err(cut) };
         if name.eq_ignore_ascii_case(b"Socket-Type") {
-            let publishes = matches!(value, b"PUB" | b"XPUB");
-            return if publishes { Ok(()) } else { Err(Fault::NotZmtp("its socket is neither PUB nor XPUB")) };
+            return if peers.contains(&value) { Ok(()) } else { Err(Fault::NotZmtp("its socket is of another type")) };
         }
         rest = behind;
     }
@@ -341,7 +357,7 @@ mod tests {
         for (said, why) in [
             (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), "no greeting"),
             (their_greeting(0, b"CURVE"), "the mechanism CURVE"),
-            ([their_greeting(0, b"NULL"), their_ready(b"ROUTER")].concat(), "neither PUB nor XPUB"),
+            ([their_greeting(0, b"NULL"), their_ready(b"ROUTER")].concat(), "of another type"),
             ([their_greeting(0, b"NULL"), frame(COMMAND, b"\x05ERROR\x07go away")].concat(), "refused: go away"),
             ([their_greeting(0, b"NULL"), frame(COMMAND, b"\x05READY\x40Sock")].concat(), "cut off"),
             ([their_greeting(0, b"NULL"), frame(0, b"x")].concat(), "no READY"),

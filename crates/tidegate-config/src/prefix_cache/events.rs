@@ -12,6 +12,8 @@ use tidegate_core::prefix::MOST_RANKS;
 pub struct CacheEvents {
     /// Where the publisher of an engine's first rank is.
     pub url: PublisherUrl,
+    /// Where an engine's first rank answers what it published before; `None`: what was missed stays missed.
+    pub replay: Option<PublisherUrl>,
     /// What the topics that are asked for begin with; empty: all.
     pub topic: String,
     /// Data-parallel ranks, each with a publisher at a port of its own, one after the other.
@@ -37,7 +39,16 @@ impl PublisherUrl {
 impl CacheEvents {
     /// Host and port of the publishers of `endpoint`, the first rank's first; `own` is the endpoint's own URL of its first, if it has one.
     pub fn publishers(&self, endpoint: &EndpointUrl, own: Option<&PublisherUrl>) -> Vec<EndpointUrl> {
-        let Some(first) = own.unwrap_or(&self.url).of(endpoint) else { return Vec::new() };
+        self.of_ranks(own.unwrap_or(&self.url), endpoint)
+    }
+
+    /// Host and port of what answers with earlier batches of `endpoint`, the first rank's first; empty where nothing does.
+    pub fn replays(&self, endpoint: &EndpointUrl) -> Vec<EndpointUrl> {
+        self.replay.as_ref().map(|replay| self.of_ranks(replay, endpoint)).unwrap_or_default()
+    }
+
+    fn of_ranks(&self, url: &PublisherUrl, endpoint: &EndpointUrl) -> Vec<EndpointUrl> {
+        let Some(first) = url.of(endpoint) else { return Vec::new() };
         (0..u16::from(self.ranks)).filter_map(|rank| first.with_port(first.port().checked_add(rank)?)).collect()
     }
 }
@@ -76,6 +87,13 @@ impl Section for CacheEvents {
                 example: "'tcp://{host}:5557'",
             },
             Key {
+                name: "replay",
+                kind: Kind::PublisherUrl,
+                absent: Absent::Means("what was missed stays missed"),
+                summary: "Where an engine answers with what it published before (vLLM's `replay_endpoint`), asked when batches were missed.",
+                example: "'tcp://{host}:5558'",
+            },
+            Key {
                 name: "topic",
                 kind: Kind::Text,
                 absent: Absent::Means("all topics"),
@@ -95,7 +113,12 @@ impl Section for CacheEvents {
     fn read(r: &mut Reader<'_, '_>) -> Self {
         let url = r.value("url", publisher_url).unwrap_or_else(|| PublisherUrl(DEFAULT.to_owned()));
         let topic = r.value("topic", |_, text| Ok(text.to_owned())).unwrap_or_default();
-        Self { url, topic, ranks: u8::try_from(r.integer("ranks")).unwrap_or(MOST_RANKS) }
+        Self {
+            url,
+            replay: r.value("replay", publisher_url),
+            topic,
+            ranks: u8::try_from(r.integer("ranks")).unwrap_or(MOST_RANKS),
+        }
     }
 }
 
@@ -104,7 +127,8 @@ mod tests {
     use super::*;
 
     fn events(url: &str, ranks: u8) -> CacheEvents {
-        CacheEvents { url: publisher_url(&Kind::PublisherUrl, url).unwrap(), topic: String::new(), ranks }
+        let of = |url| publisher_url(&Kind::PublisherUrl, url).unwrap();
+        CacheEvents { url: of(url), replay: Some(of("tcp://{host}:6000")), topic: String::new(), ranks }
     }
 
     #[test]
@@ -118,6 +142,8 @@ mod tests {
         assert_eq!(at(&e, "http://10.0.0.5:8000", None), ["10.0.0.5:5557", "10.0.0.5:5558"]);
         assert_eq!(at(&e, "https://[::1]:8000", None), ["[::1]:5557", "[::1]:5558"]);
         assert_eq!(at(&e, "http://a:1", Some("tcp://b:7000")), ["b:7000", "b:7001"]);
+        let replays = e.replays(&endpoint::url(&Kind::Url, "http://a:1").unwrap());
+        assert_eq!(replays.iter().map(EndpointUrl::authority).collect::<Vec<_>>(), ["a:6000", "a:6001"]);
         assert_eq!(at(&events("tcp://b:65535", 2), "http://a:1", None), ["b:65535"], "there is no port 65536");
     }
 

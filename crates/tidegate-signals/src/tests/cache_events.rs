@@ -30,13 +30,19 @@ enum Turn {
 
 /// A publisher that takes its turns, one for each connection; the last one again and again.
 struct Publisher {
+    /// What it answers at port 5558.
+    kept: &'static [(u64, &'static [u8])],
     turns: Mutex<VecDeque<Turn>>,
     asked: Mutex<Vec<String>>,
 }
 
 impl Publisher {
     fn new(turns: &[Turn]) -> Arc<Self> {
-        Arc::new(Self { turns: Mutex::new(turns.iter().copied().collect()), asked: Mutex::default() })
+        Self::keeping(turns, &[])
+    }
+
+    fn keeping(turns: &[Turn], kept: &'static [(u64, &'static [u8])]) -> Arc<Self> {
+        Arc::new(Self { kept, turns: Mutex::new(turns.iter().copied().collect()), asked: Mutex::default() })
     }
 
     fn listen(self: &Arc<Self>, lines: &str) -> Told {
@@ -73,6 +79,28 @@ async fn speak(mut io: DuplexStream, said: &[(u64, &[u8])], stays: Option<bool>)
     }
 }
 
+/// Answers one question for what is kept.
+async fn answer(mut io: DuplexStream, kept: &[(u64, &[u8])]) {
+    let mut greeting = [0; 64];
+    (greeting[0], greeting[9], greeting[10]) = (0xFF, 0x7F, 3);
+    greeting[12..16].copy_from_slice(b"NULL");
+    io.write_all(&greeting).await.unwrap();
+    io.write_all(b"\x04\x1c\x05READY\x0bSocket-Type\0\0\0\x06ROUTER").await.unwrap();
+    let mut asked = [0; 64 + 30 + 12];
+    io.read_exact(&mut asked).await.unwrap();
+    assert_eq!(asked[94..98], *b"\x01\0\0\x08", "an empty part, and a number");
+    let from = u64::from_be_bytes(asked[98..].try_into().unwrap());
+    for (number, payload) in kept.iter().filter(|k| k.0 >= from).chain([&(u64::MAX, &b""[..])]) {
+        let mut message = b"\x01\0\x01\x08".to_vec();
+        message.extend(number.to_be_bytes());
+        message.extend([0, payload.len() as u8]);
+        message.extend(*payload);
+        io.write_all(&message).await.unwrap();
+    }
+    // Whoever asked closes.
+    let _ = io.read_u8().await;
+}
+
 impl Dial for Publisher {
     type Io = DuplexStream;
 
@@ -82,6 +110,11 @@ impl Dial for Publisher {
 
     async fn dial(&self, url: &EndpointUrl) -> io::Result<DuplexStream> {
         self.asked.lock().unwrap().push(url.authority());
+        if url.port() == 5558 {
+            let (near, far) = tokio::io::duplex(1 << 16);
+            drop(tokio::spawn(answer(far, self.kept)));
+            return Ok(near);
+        }
         let turn = {
             let mut turns = self.turns.lock().unwrap();
             if turns.len() > 1 { turns.pop_front().unwrap() } else { turns[0] }
@@ -190,6 +223,30 @@ async fn what_is_not_understood_is_said_and_leaves_a_gap() {
     assert_eq!(told.told().await.2, batch(2, 1, false, 32, 0));
     let troubles: Vec<_> = told.facts.lock().unwrap().iter().map(|f| f.trouble.clone()).collect();
     assert!(matches!(&troubles[..], [None, Some(why), None] if why.contains("no batch")), "{troubles:?}");
+}
+
+const REPLAYED: &str = "prefix_cache: { events: { topic: kv, replay: 'tcp://{host}:5558' } }";
+
+#[tokio::test(start_paused = true)]
+async fn what_was_missed_is_asked_for_where_the_engine_keeps_it() {
+    let kept: &[_] = &[(0, STORED), (1, STORED), (2, REMOVED), (3, STORED), (4, STORED), (5, STORED)];
+    let publisher = Publisher::keeping(&[Turn::Stay(&[(3, STORED)], true)], kept);
+    let mut told = publisher.listen(REPLAYED);
+    assert_eq!(told.told().await.2, CacheTold::Heard);
+    assert_eq!(told.told().await.2, batch(0, 4, false, 96, 16), "all from the first on, and none twice");
+    let publisher = Publisher::keeping(&[Turn::Stay(&[(0, STORED), (4, STORED)], true)], kept);
+    let mut told = publisher.listen(REPLAYED);
+    assert_eq!(told.told().await.2, CacheTold::Heard);
+    assert_eq!(told.told().await.2, batch(0, 5, false, 128, 16), "a gap that is filled is none");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_engine_keeps_no_longer_stays_missed() {
+    let publisher = Publisher::keeping(&[Turn::Stay(&[(0, STORED), (4, STORED)], true)], &[(2, STORED), (3, STORED)]);
+    let mut told = publisher.listen(REPLAYED);
+    told.told().await;
+    assert_eq!(told.told().await.2, batch(0, 1, false, 32, 0));
+    assert_eq!(told.told().await.2, batch(4, 1, false, 32, 0));
 }
 
 #[tokio::test(start_paused = true)]
