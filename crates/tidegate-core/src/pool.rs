@@ -386,7 +386,7 @@ impl Pool {
             work: req.work_at(id),
             matched: req.matched_at(id) / self.prefixes.as_ref().map_or(1.0, |p| p.trust(id)),
             model: req.model,
-            start_s: req.start_s(id),
+            start_s: req.start_s(id) + self.picker.wait_s(now, id, &self.endpoints),
             predicted: self.picker.predict(now, id, req, &self.endpoints),
             trial,
             tenant: req.tenant,

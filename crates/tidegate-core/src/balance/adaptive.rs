@@ -259,11 +259,16 @@ impl Picker for Adaptive {
         load.map_or(Prediction::Work(work), |load| Prediction::WorkAndLoad(work, load))
     }
 
-    fn first_byte_s(&self, now: Instant, id: EndpointId, req: &Request<'_>, _endpoints: &Endpoints) -> Option<f64> {
+    fn first_byte_s(&self, now: Instant, id: EndpointId, req: &Request<'_>, endpoints: &Endpoints) -> Option<f64> {
         self.pool.is_known().then(|| {
             let (s, ahead) = self.queue(now, id);
-            req.start_s(id) + s * (ahead + req.work_at(id))
+            req.start_s(id) + self.wait_s(now, id, endpoints) + s * (ahead + req.work_at(id))
         })
+    }
+
+    fn wait_s(&self, now: Instant, id: EndpointId, endpoints: &Endpoints) -> f64 {
+        let present = self.work.present(id, now, endpoints.get(id).in_flight);
+        self.known.get(id).map_or(0.0, |k| k.seats.wait_s(present))
     }
 
     fn token_s(&self, now: Instant, id: EndpointId, endpoints: &Endpoints) -> Option<f64> {

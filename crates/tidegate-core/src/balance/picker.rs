@@ -62,6 +62,11 @@ pub trait Picker: Send {
         None
     }
 
+    /// Seconds that one more request would wait at `id` for something else than work, such as a place in the engine's batch.
+    fn wait_s(&self, _now: Instant, _id: EndpointId, _endpoints: &Endpoints) -> f64 {
+        0.0
+    }
+
     /// Seconds between two tokens of one more stream at `id` as far as is learned; `None` where nothing is.
     fn token_s(&self, _now: Instant, _id: EndpointId, _endpoints: &Endpoints) -> Option<f64> {
         None

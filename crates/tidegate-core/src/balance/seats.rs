@@ -10,31 +10,36 @@
 //!
 //! `C_i` places, `h_i` seconds from first byte to end, `N_i` requests present. Beyond `C_i` that is each one's wait, a place being free every
 //! `h_i / C_i`; below it, what the last places are worth to those who come next, numbers in a batch of `C_i` going up and down by `sqrt(C_i)`.
-//! The places are learned: the number that runs stands still while others wait, tokens are made and there is memory. It is forgotten when more run, or when
-//! somebody waits beside free ones.
+//! The places are learned: the most that ever ran, once most of those that wait are seen to wait beside about as many, tokens being made and
+//! memory being there. An engine whose totals fall was started anew.
 
 use crate::load::WorkReport;
 
 /// Weight of the newest answer in the mean time a place is held.
 const WEIGHT: f64 = 0.05;
-/// Reports in a row with the same number running, while others wait, after which that number is taken for that of the places: where work is
-/// what requests wait for, the number running goes up and down.
-const STEADY: u32 = 3;
+/// Requests that must have been seen to wait beside a full batch, over all reports.
+const ENOUGH: f64 = 12.0;
+/// Of one report as many of them count at most.
+const CROWD: f64 = 6.0;
+/// Part of all that were seen to wait that must have been seen so: where work is what requests wait for, they wait beside any number.
+const PART: f64 = 0.6;
+/// Part of the places in use at which a batch counts as full: at the moment of a report one may have ended.
+const FULL: f64 = 0.98;
+/// Requests seen to wait after which the older ones count half.
+const REMEMBERED: f64 = 200.0;
 /// Used share of KV memory above which requests may wait for that.
 const MEMORY: f64 = 0.7;
-/// Part of the places in use below which nobody waits for one.
-const FREE: f64 = 0.9;
 
 /// The places of one endpoint.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seats {
-    /// How many ran in the newest reports in a row while others waited, and how many reports those are.
-    running: f64,
-    steady: u32,
+    /// Most that ever ran.
+    most: f64,
+    /// Requests seen to wait: beside as many as ever ran, and beside fewer.
+    full: f64,
+    other: f64,
     /// Tokens ever made, as told last: a page that stands still teaches nothing.
     made: f64,
-    /// The places, once they are known.
-    places: Option<f64>,
     held_s: Option<f64>,
 }
 
@@ -45,24 +50,32 @@ impl Seats {
             *self = Self { held_s: self.held_s, ..Self::default() };
             return;
         };
-        let stands_still = core::mem::replace(&mut self.made, made).to_bits() == made.to_bits();
-        if self.places.is_some_and(|places| running > places) {
-            self.places = None;
+        if made < self.made {
+            // Another process.
+            *self = Self { held_s: self.held_s, ..Self::default() };
         }
-        let is_memory = work.kv_usage.is_some_and(|k| k > MEMORY);
-        if waiting < 1.0 || running < 1.0 || is_memory || stands_still {
-            self.steady = 0;
+        let stands_still = core::mem::replace(&mut self.made, made).to_bits() == made.to_bits();
+        if stands_still {
             return;
         }
-        // Who waits beside free places waits for something else.
-        if self.places.is_some_and(|places| running < FREE * places) {
-            self.places = None;
+        if running > self.most {
+            (self.other, self.full) = (self.other + self.full, 0.0);
+            self.most = running;
         }
-        self.steady = if running.to_bits() == self.running.to_bits() { self.steady.saturating_add(1) } else { 1 };
-        self.running = running;
-        if self.steady >= STEADY {
-            self.places = Some(self.running);
+        let is_memory = work.kv_usage.is_some_and(|k| k > MEMORY);
+        if waiting < 1.0 || is_memory {
+            return;
         }
+        *(if running >= FULL * self.most { &mut self.full } else { &mut self.other }) += waiting.min(CROWD);
+        if self.full + self.other > REMEMBERED {
+            (self.full, self.other) = (self.full / 2.0, self.other / 2.0);
+        }
+    }
+
+    /// The places, as far as they are known.
+    fn places(&self) -> Option<f64> {
+        let is_known = self.full >= ENOUGH && self.full >= PART * (self.full + self.other);
+        is_known.then_some(self.most).filter(|m| *m >= 1.0)
     }
 
     /// An answer took so long from its first byte to its end.
@@ -73,7 +86,7 @@ impl Seats {
 
     /// Seconds that a place at an endpoint with `present` requests costs.
     pub(super) fn wait_s(&self, present: f64) -> f64 {
-        let (Some(places), Some(held_s)) = (self.places, self.held_s) else { return 0.0 };
+        let (Some(places), Some(held_s)) = (self.places(), self.held_s) else { return 0.0 };
         let spread = libm::sqrt(places);
         let z = (present + 1.0 - places) / spread;
         // ln(1 + e^z), which is z from there on.
@@ -98,7 +111,7 @@ mod tests {
 
     fn full() -> Seats {
         let mut seats = Seats::default();
-        (1..4).for_each(|k| seats.on_report(&told(64.0, 5.0, 0.4, f64::from(k))));
+        (1..5).for_each(|k| seats.on_report(&told(64.0, 5.0, 0.4, f64::from(k))));
         seats.on_end(16.0);
         seats
     }
@@ -131,11 +144,14 @@ mod tests {
 
     #[test]
     fn places_that_turn_out_to_be_more_or_no_bound_are_forgotten() {
-        for disproof in [told(65.0, 0.0, 0.4, 9.0), told(30.0, 3.0, 0.4, 9.0), WorkReport::default()] {
+        for disproof in [told(65.0, 0.0, 0.4, 9.0), told(64.0, 0.0, 0.4, 1.0), WorkReport::default()] {
             let mut seats = full();
             seats.on_report(&disproof);
             assert_eq!(seats.wait_s(500.0), 0.0, "{disproof:?}");
         }
+        let mut seats = full();
+        (0..4).for_each(|k| seats.on_report(&told(30.0, 6.0, 0.4, 10.0 + f64::from(k))));
+        assert_eq!(seats.wait_s(500.0), 0.0, "who waits beside free places waits for something else");
         let mut seats = full();
         seats.on_report(&told(10.0, 0.0, 0.1, 9.0));
         assert!(seats.wait_s(500.0) > 0.0, "a quiet hour does not take places away");

@@ -42,7 +42,7 @@ pub struct Dispatch {
     pub matched: f64,
     /// Hash of the model asked for; 0 if none is named.
     pub model: u64,
-    /// Seconds until its endpoint could begin, beside the queue there.
+    /// Seconds it was to wait there for something else than work: an adapter, a place in the batch.
     pub start_s: f64,
     /// What the policy predicted.
     pub predicted: Prediction,
@@ -57,10 +57,10 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    /// Of `ttft_s` seconds to the first byte, those spent in the queue and in prefill: what it was to wait for an adapter is left out, but
-    /// never more than half, as that is an estimate.
+    /// Of `ttft_s` seconds to the first byte, those spent behind work and in prefill: what it was to wait for else is left out, but a tenth
+    /// stays, as that is an estimate.
     pub(crate) fn in_queue_s(&self, ttft_s: f64) -> f64 {
-        (ttft_s - self.start_s).max(ttft_s / 2.0)
+        (ttft_s - self.start_s).max(ttft_s * 0.1)
     }
 }
 
