@@ -326,7 +326,7 @@ pub(crate) fn snapshot(shared: &Shared) -> Snapshot {
             tell_answers(pool, handle, load);
         }
     }
-    for pool in pools.iter_mut().filter(|p| p.has_load || p.prefix_cache.is_some()) {
+    for pool in &mut pools {
         for endpoint in &mut pool.endpoints {
             endpoint.signals.extend(shared.telemetry.facts(&pool.name, &endpoint.url));
         }
@@ -356,6 +356,7 @@ fn of_answers(told: Option<&LoadReport>) -> SignalFacts {
     let Some(report) = told else {
         return SignalFacts { trouble: Some("no answer has told its load so far, or lately".to_owned()), ..facts };
     };
+    facts.trouble = report.impossible().map(|(name, value)| format!("impossible: {name} {value}"));
     let [cpu, _, memory] = report.utilisation;
     let WorkReport { running, waiting, kv_usage, .. } = report.work;
     for (name, value) in [

@@ -50,9 +50,18 @@ impl Endpoint {
                 max_adapters: self.max_adapters,
                 adapters_in_use: None,
                 max_context: self.max_context,
+                is_unread: false,
             },
         }
     }
+}
+
+/// The name of a model.
+fn model(_: &Kind, text: &str) -> Result<String, Bad> {
+    if text.trim().is_empty() {
+        return Err(Bad::Type("a model has a name, as requests have it".to_owned()));
+    }
+    Ok(text.to_owned())
 }
 
 /// How core knows these names.
@@ -263,8 +272,12 @@ impl Section for Endpoint {
         };
         let gpus = r.texts("gpus", gpu);
         let cache_events = r.value("cache_events", publisher_url);
-        let models = Some(r.texts("models", |_, text| Ok(text.to_owned()))).filter(|m: &Vec<String>| !m.is_empty());
-        let adapters = r.texts("adapters", |_, text| Ok(text.to_owned()));
+        let models = Some(r.texts("models", model)).filter(|m: &Vec<String>| !m.is_empty());
+        let adapters = r.texts("adapters", model);
+        if let Some(both) = models.iter().flatten().find(|m| adapters.contains(m)) {
+            let found = format!("{both} among models and adapters");
+            r.contradiction("adapters", found, "a name in one of the two", "remove it from `models`".to_owned());
+        }
         let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let max_adapters = r.integer_or_none("max_adapters").map(small);
         let max_context = r.integer_or_none("max_context").map(small);

@@ -109,7 +109,7 @@ impl Pool {
         core.replicas = f64::from(self.replicas.unwrap_or(1));
         core.learn_replicas = self.replicas.is_none();
         core.refuse_late = self.slo.is_some_and(|s| s.refuse_late);
-        core.adapter_load = self.adapter_load;
+        (core.adapter_load, core.asks_models) = (self.adapter_load, self.models.is_some());
         core.prefix = self.prefix_cache.as_ref().map(PrefixCache::core);
         core
     }

@@ -231,6 +231,7 @@ fn what_endpoints_serve_says_what_is_wrong_with_it_and_reaches_core() {
         max_adapters: Some(4),
         adapters_in_use: None,
         max_context: Some(8192),
+        is_unread: false,
     };
     assert_eq!(pool.core_endpoints()[0].serves, expected);
 }

@@ -21,6 +21,7 @@ const MAX_MODELS: usize = 10_000;
 
 /// What one endpoint serves. Models stand here by [`crate::hash::hash_bytes`] of their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct Serves {
     /// The models it serves, adapters not counted; `None`: any.
     pub models: Option<Vec<u64>>,
@@ -32,13 +33,21 @@ pub struct Serves {
     pub adapters_in_use: Option<Vec<u64>>,
     /// Longest context it takes, tokens of prompt and answer together; `None`: any.
     pub max_context: Option<u32>,
+    /// It is asked what it serves and has not answered yet.
+    pub is_unread: bool,
 }
 
 impl Serves {
+    /// Of an endpoint that has not answered yet.
+    pub(crate) fn unread() -> Self {
+        Self { is_unread: true, ..Self::default() }
+    }
+
     /// This, and `other` where nothing is said here.
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
         Self {
+            is_unread: self.is_unread || (self.models.is_none() && other.is_unread),
             models: self.models.or_else(|| other.models.clone()),
             adapters: if self.adapters.is_empty() { other.adapters.clone() } else { self.adapters },
             max_adapters: self.max_adapters.or(other.max_adapters),
@@ -83,6 +92,8 @@ pub(crate) struct Placement {
     present: Bits,
     /// Endpoints that serve any model.
     any: Bits,
+    /// Endpoints of which nobody knows yet.
+    unread: Bits,
     by_model: BTreeMap<u64, Bits>,
     /// Endpoints by adapter they can serve.
     adapters: BTreeMap<u64, u32>,
@@ -133,7 +144,8 @@ impl Placement {
         let old = core::mem::take(&mut self.serves[id.index()]);
         self.enter(id, &old, false);
         self.present.set(id, serves.is_some());
-        self.any.set(id, serves.as_ref().is_some_and(|s| s.models.is_none()));
+        self.any.set(id, serves.as_ref().is_some_and(|s| s.models.is_none() && !s.is_unread));
+        self.unread.set(id, serves.as_ref().is_some_and(|s| s.is_unread));
         if let Some(new) = serves {
             self.enter(id, &new, true);
             self.serves[id.index()] = new;
@@ -155,7 +167,7 @@ impl Placement {
         if let Some(context) = serves.max_context {
             count(&mut self.contexts, context, comes);
         }
-        if serves.models.is_some() {
+        if serves.models.is_some() || serves.is_unread {
             self.particular = if comes { self.particular + 1 } else { self.particular - 1 };
         }
     }
@@ -196,8 +208,10 @@ impl<'a> Needs<'a> {
     }
 
     fn is_model_at(self, id: EndpointId) -> bool {
-        let model = self.model.is_none_or(|bits| bits.is_some_and(|b| b.has(id)) || self.placement.any.has(id));
-        model && self.placement.present.has(id)
+        let placement = self.placement;
+        let known = |bits: Option<&Bits>| bits.is_some_and(|b| b.has(id)) || placement.any.has(id);
+        let model = |bits| known(bits) || (placement.unread.has(id) && !self.is_known());
+        self.model.is_none_or(model) && placement.present.has(id)
     }
 
     /// Everybody who serves the model.
@@ -205,8 +219,13 @@ impl<'a> Needs<'a> {
         (0..self.placement.serves.len() as u32).map(EndpointId).filter(move |id| self.is_model_at(*id))
     }
 
+    /// Whether anybody is known to serve the model, or any.
+    fn is_known(self) -> bool {
+        self.model.flatten().is_some_and(|bits| !bits.is_empty()) || !self.placement.any.is_empty()
+    }
+
     /// Whether nobody serves the model, however long one waits.
     pub(crate) fn is_unknown_model(self) -> bool {
-        matches!(self.model, Some(bits) if bits.is_none_or(Bits::is_empty) && self.placement.any.is_empty())
+        self.model.is_some() && !self.is_known() && self.placement.unread.is_empty()
     }
 }

@@ -243,7 +243,7 @@ impl Pool {
 
     fn decide(&mut self, now: Instant, req: &Request<'_>, explain: Option<&mut Explain>) -> Decision {
         self.let_pass(now);
-        if self.fails_closed() {
+        if self.fails_closed() || self.needs(req).is_some_and(|n| n.is_unknown_model()) {
             return self.refuse(now, req);
         }
         let retry = !req.attempted.is_empty();
@@ -255,7 +255,8 @@ impl Pool {
             self.budget.on_admission(now);
             self.fill_ramps(now);
         }
-        let decision = if self.must_wait() || self.pool_is_full() {
+        // Where models differ, whoever waits could not go where this one may: a place that is free is free for it.
+        let decision = if (self.must_wait() && !self.placement.is_active()) || self.pool_is_full() {
             Decision::Shed { why: Shed::PoolLimit, retry_after: None }
         } else {
             self.place(now, req, explain)

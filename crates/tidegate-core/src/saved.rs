@@ -85,6 +85,9 @@ pub struct SavedEndpoint {
     pub breakers: Vec<(u8, SavedBreaker)>,
     /// What the policy has learned of it.
     pub learned: Vec<f64>,
+    /// What it said itself that it serves.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub told: crate::placement::Serves,
 }
 
 /// One breaker.

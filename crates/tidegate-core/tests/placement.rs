@@ -253,3 +253,66 @@ fn an_adapter_served_in_one_place_only_goes_there() {
     }
     assert_eq!(refused(pool.admit(at(now), &asks("w"), None)), Shed::ModelNotServed);
 }
+
+fn queued(max_waiting: usize) -> Pool {
+    let queue = QueueConfig { max_waiting, max_per_tenant: max_waiting, ..QueueConfig::default() };
+    let mut pool = pool_of("adaptive", &[], |cfg| cfg.queue = Some(queue.clone()));
+    for name in ["a", "b"] {
+        let max_in_flight = (name == "a").then_some(1);
+        pool.add(
+            Instant::ORIGIN,
+            EndpointConfig { max_in_flight, serves: models(&[name]), ..EndpointConfig::new(name) },
+        );
+    }
+    pool
+}
+
+#[test]
+fn whoever_waits_an_unknown_model_is_none_and_a_full_queue_of_one_model_is_none_of_another_s() {
+    let mut pool = queued(3);
+    let busy = sent(pool.admit(at(0.0), &asks("a"), None));
+    let waiters: Vec<_> = (0..3)
+        .map(|_| match pool.admit(at(0.0), &asks("a"), None) {
+            Decision::Wait { waiter, .. } => waiter,
+            other => unreachable!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(refused(pool.admit(at(0.1), &asks("zz"), None)), Shed::ModelNotServed);
+    assert_eq!(refused(pool.admit(at(0.1), &asks("a"), None)), Shed::QueueFull);
+    let other = sent(pool.admit(at(0.1), &asks("b"), None));
+    pool.settle(at(0.2), other, DONE);
+    // Its model goes away: nobody waits for nothing.
+    pool.change(at(0.3), EndpointId(0), &EndpointConfig { serves: models(&["x"]), ..EndpointConfig::new("a") });
+    for waiter in waiters {
+        assert_eq!(refused(pool.claim(at(0.3), waiter)), Shed::ModelNotServed);
+    }
+    pool.settle(at(0.4), busy, DONE);
+    assert_eq!((pool.in_flight(), pool.waiting()), (0, 0));
+}
+
+#[test]
+fn an_endpoint_that_was_never_read_gets_only_what_nobody_is_known_to_serve() {
+    let mut pool = pool_of("round_robin", &[Serves::default(), Serves::default()], |cfg| cfg.asks_models = true);
+    let mut seen: Vec<u32> = (0..2).map(|_| place(&mut pool, at(0.0), &asks("a"))).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, [0, 1], "nobody has answered yet");
+    pool.on_serves(at(1.0), EndpointId(0), &models(&["a"]));
+    for _ in 0..5 {
+        assert_eq!(place(&mut pool, at(1.0), &asks("a")), 0);
+        assert_eq!(place(&mut pool, at(1.0), &asks("b")), 1, "it may be there");
+    }
+    // One that joins later, and what another process knew.
+    let new = pool.add(at(2.0), EndpointConfig::new("new"));
+    assert_eq!([0, 1].map(|_| place(&mut pool, at(2.0), &asks("a"))), [0, 0]);
+    let mut next = pool_of("round_robin", &[Serves::default(), Serves::default()], |cfg| cfg.asks_models = true);
+    next.restore(at(2.0), &pool.save(at(2.0)));
+    assert_eq!([0, 1].map(|_| place(&mut next, at(2.0), &asks("a"))), [0, 0]);
+    // A page that is none: it serves anything, as one that is not asked.
+    pool.on_serves(at(3.0), new, &Serves::default());
+    assert!((0..60).any(|_| place(&mut pool, at(3.0), &asks("a")) == new.0));
+    // Nobody asks any more.
+    let mut cfg = pool.config().clone();
+    cfg.asks_models = false;
+    pool.reconfigure(at(4.0), cfg, false);
+    assert!((0..60).any(|_| place(&mut pool, at(4.0), &asks("a")) == 1));
+}

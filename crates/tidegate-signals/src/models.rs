@@ -10,8 +10,9 @@ use crate::miss::Miss;
 use crate::pace::Pace;
 use crate::poll::{JITTER, backoff, rest};
 use crate::watch::{Clock, TellFacts, TellServes};
-use serde::Deserialize;
+use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tidegate_config::Polled;
 use tidegate_core::hash::hash_bytes;
 use tidegate_core::id::EndpointId;
@@ -23,7 +24,11 @@ use tokio::time::timeout;
 /// Bound on the length of a page, in bytes.
 const LIMIT_BYTES: usize = 4 << 20;
 /// Models and adapters of one endpoint that are taken in.
-const MAX_MODELS: usize = 1000;
+const MAX_MODELS: usize = 10_000;
+/// Longest wait for the next question to an endpoint that was never read: it gets next to nothing until then.
+const UNREAD_EVERY: Duration = Duration::from_secs(1);
+/// Names that are logged and shown.
+const MAX_SHOWN: usize = 50;
 /// The name under which what was found is shown.
 const SOURCE: &str = "models";
 
@@ -35,8 +40,9 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    pub(crate) fn new(id: EndpointId, tell: TellServes) -> Self {
-        Self { id, said: Mutex::default(), tell }
+    /// `asks`: it is asked for its list.
+    pub(crate) fn new(id: EndpointId, asks: bool, tell: TellServes) -> Self {
+        Self { id, said: Mutex::new(Serves { is_unread: asks, ..Serves::default() }), tell }
     }
 
     fn change(&self, change: impl FnOnce(&mut Serves)) {
@@ -53,7 +59,13 @@ impl Serving {
             let hashes = |names: &[String]| names.iter().map(|n| hash(n)).collect();
             (s.models, s.adapters) = (Some(hashes(&listed.models)), hashes(&listed.adapters));
             s.max_context = listed.max_context;
+            s.is_unread = false;
         });
+    }
+
+    /// It will not say what it serves.
+    fn on_no_list(&self) {
+        self.change(|s| s.is_unread = false);
     }
 
     /// Takes in what the metrics page of a vLLM says of adapters, if it does.
@@ -86,35 +98,43 @@ struct Listed {
     models: Vec<String>,
     adapters: Vec<String>,
     max_context: Option<u32>,
-}
-
-#[derive(Deserialize)]
-struct Page {
-    data: Vec<Entry>,
-}
-
-#[derive(Deserialize)]
-struct Entry {
-    id: String,
-    #[serde(default)]
-    parent: Option<String>,
-    #[serde(default)]
-    max_model_len: Option<u32>,
+    /// There were more than are taken in.
+    is_cut: bool,
 }
 
 impl Listed {
+    /// What can be understood of a list: an entry without a name is left out, a length that is none is not known.
+    ///
     /// # Errors
     /// If it is no list of models, or an empty one: an engine that is still loading must not look like one that serves nothing.
     fn read(body: &[u8]) -> Result<Self, Miss> {
-        let page: Page = serde_json::from_slice(body).map_err(Miss::NotJson)?;
+        let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+        let page: Value = serde_json::from_slice(body).map_err(Miss::NotJson)?;
+        let entries = page.get("data").and_then(Value::as_array).ok_or(Miss::NoModel)?;
         let mut listed = Self::default();
-        for entry in page.data.into_iter().take(MAX_MODELS) {
-            let kind = if entry.parent.is_some() { &mut listed.adapters } else { &mut listed.models };
-            kind.push(entry.id);
-            let length = entry.max_model_len.filter(|n| *n > 0);
+        let named = entries.iter().filter_map(|e| Some((e.get("id")?.as_str().filter(|id| !id.is_empty())?, e)));
+        for (id, entry) in named {
+            if listed.models.len() + listed.adapters.len() == MAX_MODELS {
+                listed.is_cut = true;
+                break;
+            }
+            let is_adapter = entry.get("parent").is_some_and(|p| !p.is_null());
+            let kind = if is_adapter { &mut listed.adapters } else { &mut listed.models };
+            kind.push(id.to_owned());
+            let length = entry.get("max_model_len").and_then(Value::as_f64).filter(|n| *n >= 1.0).map(|n| n as u32);
             listed.max_context = [listed.max_context, length].into_iter().flatten().min();
         }
         if listed.models.is_empty() && listed.adapters.is_empty() { Err(Miss::NoModel) } else { Ok(listed) }
+    }
+}
+
+/// Whether an endpoint that was never read will not be: it has no such page, or none for us. It then serves anything, as one that is not
+/// asked. What starts, is busy or cannot be reached may yet answer.
+fn is_final(miss: &Miss) -> bool {
+    match miss {
+        Miss::Status(status) => (400..500).contains(status) && !matches!(status, 408 | 425 | 429),
+        Miss::NotJson(_) | Miss::TooLarge(_) | Miss::Encoded(_) => true,
+        _ => false,
     }
 }
 
@@ -133,7 +153,7 @@ pub(crate) struct ModelsPoller<D> {
 impl<D: Dial> ModelsPoller<D> {
     pub(crate) async fn run(mut self) {
         let mut pace = Pace::new(self.rng.clone(), JITTER);
-        let (mut missed, mut last) = (0, None);
+        let (mut missed, mut last, mut is_read) = (0, None, false);
         loop {
             pace.on_ask();
             let asked_at = (self.clock)();
@@ -142,16 +162,20 @@ impl<D: Dial> ModelsPoller<D> {
             let took = (self.clock)().since(asked_at);
             match &listed {
                 Ok(listed) => {
-                    missed = 0;
+                    (missed, is_read) = (0, true);
                     self.serving.on_models(listed);
                 }
-                Err(_) => {
+                Err(miss) => {
                     self.client.close();
                     missed += 1;
+                    if !is_read && is_final(miss) {
+                        self.serving.on_no_list();
+                    }
                 }
             }
             self.say(&listed, &mut last);
-            pace.wait(rest(self.polled.interval, took) * backoff(missed)).await;
+            let wait = rest(self.polled.interval, took) * backoff(missed);
+            pace.wait(if is_read { wait } else { wait.min(rest(UNREAD_EVERY, took)) }).await;
         }
     }
 
@@ -162,7 +186,9 @@ impl<D: Dial> ModelsPoller<D> {
             ..SignalFacts::default()
         };
         if let Ok(listed) = listed {
-            facts.models = listed.models.iter().chain(&listed.adapters).cloned().collect();
+            let shown = |name: &String| name.chars().take(200).collect::<String>();
+            facts.models = listed.models.iter().chain(&listed.adapters).take(MAX_SHOWN).map(shown).collect();
+            facts.trouble = listed.is_cut.then(|| format!("more than {MAX_MODELS} models: the rest is not known"));
             let there = [
                 ("models", !listed.models.is_empty()),
                 ("adapters", !listed.adapters.is_empty()),
@@ -178,12 +204,13 @@ impl<D: Dial> ModelsPoller<D> {
         let (pool, endpoint) = (&*self.pool, &*self.endpoint);
         match &facts.trouble {
             Some(reason) if last.as_ref().is_none_or(|l| l.trouble.is_none()) => {
-                tracing::info!(pool, endpoint, %reason, "models could not be read");
+                tracing::info!(pool, endpoint, %reason, "the list of models could not be read, or not all of it");
             }
             Some(_) => {}
             None => {
-                let (models, context) = (facts.models.join(" "), listed.as_ref().ok().and_then(|l| l.max_context));
-                tracing::info!(pool, endpoint, models, max_context = context.unwrap_or(0), "models read");
+                let context = listed.as_ref().ok().and_then(|l| l.max_context);
+                let context = context.map_or_else(|| "none".to_owned(), |n| n.to_string());
+                tracing::info!(pool, endpoint, models = ?facts.models, max_context = context, "models read");
             }
         }
         (self.tell_facts)(&self.endpoint, facts.clone());
@@ -204,6 +231,7 @@ mod tests {
             models: vec!["llama".to_owned()],
             adapters: vec!["support-de".to_owned()],
             max_context: Some(8192),
+            is_cut: false,
         };
         assert_eq!(Listed::read(page).unwrap(), expected);
     }
@@ -215,6 +243,17 @@ mod tests {
         }
         let bare = Listed::read(br#"{"data":[{"id":"m"}]}"#).unwrap();
         assert_eq!((bare.models.len(), bare.max_context), (1, None));
+    }
+
+    #[test]
+    fn odd_entries_do_not_take_the_list_with_them() {
+        let page = "\u{feff}{\"data\":[{\"id\":\"a\",\"max_model_len\":1e12},{\"id\":7},{},{\"id\":\"\"},\
+            {\"id\":\"b\",\"max_model_len\":\"8192\"},{\"id\":\"c\",\"max_model_len\":-5},{\"id\":\"d\",\"max_model_len\":4096.0}]}";
+        let listed = Listed::read(page.as_bytes()).unwrap();
+        assert_eq!((listed.models.join(""), listed.max_context), ("abcd".to_owned(), Some(4096)));
+        let many: Vec<String> = (0..MAX_MODELS + 5).map(|k| format!("{{\"id\":\"m{k}\"}}")).collect();
+        let listed = Listed::read(format!("{{\"data\":[{}]}}", many.join(",")).as_bytes()).unwrap();
+        assert_eq!((listed.models.len(), listed.is_cut), (MAX_MODELS, true));
     }
 
     #[test]

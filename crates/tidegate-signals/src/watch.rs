@@ -136,7 +136,7 @@ impl Watch {
                 let client = Client::new(Arc::clone(dial), endpoint.url.clone());
                 tasks.spawn(Checker { pool, id, client, health, tell, rng: rng(0) }.run());
             }
-            let serving = Arc::new(Serving::new(id, Arc::clone(&told.serves)));
+            let serving = Arc::new(Serving::new(id, pool.models.is_some(), Arc::clone(&told.serves)));
             let polls = Polls { pool: &name, dial, endpoint, told, serving: &serving };
             if let Some(load) = &pool.load {
                 polls.start(load, id, rng, &mut tasks);

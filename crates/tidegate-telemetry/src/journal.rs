@@ -6,7 +6,6 @@
 mod changes;
 mod line;
 mod replay;
-mod serving;
 mod settings;
 mod writer;
 

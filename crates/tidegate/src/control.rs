@@ -252,7 +252,8 @@ fn tell_serves(pool: &Arc<PoolHandle>) -> TellServes {
 /// What a page told, together with what `answered` told of the same endpoint.
 fn with_answer(event: Event, answered: Option<LoadReport>) -> Event {
     match (event, answered) {
-        (Event::LoadReported { endpoint, report }, Some(answered)) => {
+        // What cannot be is left out, and named where signals are shown.
+        (Event::LoadReported { endpoint, report }, Some(answered)) if answered.is_possible() => {
             Event::LoadReported { endpoint, report: report.with(&answered) }
         }
         _ => event,

@@ -52,6 +52,8 @@ pub struct PoolConfig {
     pub prefix: Option<PrefixConfig>,
     /// Whether a request is refused at once whose first token is predicted to come after its goal, or its tokens too slowly.
     pub refuse_late: bool,
+    /// Whether every endpoint is asked what it serves: until one has answered, it gets only what nobody is known to serve.
+    pub asks_models: bool,
     /// Time an endpoint takes to load a LoRA adapter that it does not hold; zero prices nothing.
     pub adapter_load: Duration,
 }
@@ -79,6 +81,7 @@ impl PoolConfig {
             learn_replicas: true,
             prefix: None,
             refuse_late: false,
+            asks_models: false,
             adapter_load: Duration::from_millis(200),
         }
     }

@@ -205,10 +205,10 @@ impl Pool {
             None => self.gates[g as usize],
             Some(_) => self.endpoints.hot.iter().filter(|e| e.gate == g && fits(e.id)).count() as u32,
         };
-        let why = if self.fails_closed() {
-            Shed::NoHealthyEndpoint
-        } else if needs.is_some_and(|n| n.is_unknown_model()) {
+        let why = if needs.is_some_and(|n| n.is_unknown_model()) {
             Shed::ModelNotServed
+        } else if self.fails_closed() {
+            Shed::NoHealthyEndpoint
         } else if count(Gate::Usable) > 0 {
             Shed::Exhausted
         } else if count(Gate::Full) > 0 {

@@ -38,7 +38,7 @@ impl Pool {
             gradient: cfg.adaptive.map(Gradient::new),
             draining: false,
             removed: false,
-            told: Serves::default(),
+            told: if self.cfg.asks_models { Serves::unread() } else { Serves::default() },
             cold,
             was_healthy: false,
             health: Health::default(),
@@ -98,6 +98,7 @@ impl Pool {
         let Some(member) = self.members.get_mut(id.index()).filter(|m| !m.removed) else { return };
         member.removed = true;
         self.placement.set(id, None);
+        self.refuse_unserved(now);
         self.record(now, &Entry::Removed(id));
         self.refresh(now, id);
         self.watch_panic(now);

@@ -1,9 +1,10 @@
 //! Which endpoints serve the model a request asks for, and where its adapter is loaded.
 
-use super::Pool;
+use super::{Decision, Pool, Shed};
 use crate::id::EndpointId;
 use crate::journal::Entry;
 use crate::placement::{Needs, Serves};
+use crate::queue::Waiting;
 use crate::request::Request;
 use crate::time::Instant;
 use alloc::vec::Vec;
@@ -19,6 +20,7 @@ impl Pool {
         self.let_pass(now);
         self.members[id.index()].told = told.clone();
         self.renew_serves(id);
+        self.refuse_unserved(now);
         self.serve_queue(now);
     }
 
@@ -31,6 +33,41 @@ impl Pool {
         let member = &self.members[id.index()];
         let serves = member.cfg.serves.clone().or(&member.told);
         self.placement.set(id, Some(serves));
+    }
+
+    /// Answers those at once who wait for a model that nobody serves any more.
+    pub(super) fn refuse_unserved(&mut self, now: Instant) {
+        let Some(mut queue) = self.queue.take_if(|q| !q.is_empty() && self.placement.is_active()) else { return };
+        let unserved = |w: &Waiting| self.placement.needs(&w.request(now)).is_unknown_model();
+        let mut gone = Vec::new();
+        while let Some(id) = queue.find(unserved) {
+            queue.remove(id);
+            gone.push(id);
+        }
+        self.queue = Some(queue);
+        for id in gone {
+            self.put_ready(id, Decision::Shed { why: Shed::ModelNotServed, retry_after: None });
+        }
+    }
+
+    /// Those that were never asked, or asked in vain, from when the pool begins to ask its endpoints until it ends.
+    pub(super) fn renew_asking(&mut self) {
+        for index in 0..self.members.len() as u32 {
+            let id = EndpointId(index);
+            let told = &mut self.members[id.index()].told;
+            *told = match self.cfg.asks_models {
+                true if told.is_empty() => Serves::unread(),
+                true => core::mem::take(told),
+                false => Serves {
+                    adapters_in_use: told.adapters_in_use.take(),
+                    max_adapters: told.max_adapters,
+                    ..Serves::default()
+                },
+            };
+            if !self.is_removed(id) {
+                self.renew_serves(id);
+            }
+        }
     }
 
     /// What `req` needs of an endpoint; `None` where every endpoint serves everything.

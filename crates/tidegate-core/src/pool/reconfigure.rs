@@ -47,6 +47,10 @@ impl Pool {
             }
             (_, cfg) => cfg.map(|cfg| PrefixIndex::new(cfg, self.cfg.replicas)),
         };
+        if old.asks_models != self.cfg.asks_models {
+            self.renew_asking();
+            self.refuse_unserved(now);
+        }
         self.warm_up = self.cfg.warm_up_steps();
         self.renew_checks(checked);
         for index in 0..self.members.len() as u32 {
@@ -76,6 +80,7 @@ impl Pool {
         }
         if old.serves != cfg.serves {
             self.renew_serves(id);
+            self.refuse_unserved(now);
         }
         self.refresh(now, id);
         self.serve_queue(now);

@@ -83,6 +83,7 @@ impl Pool {
             answered_at: stats.answered_at.as_nanos(),
             breakers: self.classes.iter().map(|c| (c.number(), c.circuits[id.index()].save(now))).collect(),
             learned: finite(self.picker.learned(Some(id))),
+            told: member.told.clone(),
         }
     }
 
@@ -103,6 +104,9 @@ impl Pool {
         {
             member.ramp = Some(Ramp::steps(Instant::from_nanos(since), &self.warm_up, pace));
         }
+        if self.cfg.asks_models && !saved.told.is_empty() {
+            member.told = saved.told.clone();
+        }
         let was_set = saved.weight.0.to_bits() == member.cfg.weight.to_bits();
         let stats = &mut self.endpoints.stats[id.index()];
         [stats.dispatched, stats.succeeded, stats.failed, stats.throttled, stats.neutral] = saved.counts;
@@ -112,6 +116,7 @@ impl Pool {
         if was_set && saved.weight.0.to_bits() != saved.weight.1.to_bits() {
             self.on_weight(now, id, saved.weight.1);
         }
+        self.renew_serves(id);
         self.pass_time(now, id);
         self.watch_breakers(now, id);
         debug_assert!(

@@ -117,7 +117,7 @@ impl Pool {
         self.queue = Some(queue);
     }
 
-    fn put_ready(&mut self, id: WaiterId, decision: Decision) {
+    pub(super) fn put_ready(&mut self, id: WaiterId, decision: Decision) {
         self.ready.insert(id, decision);
         self.push_effect(Effect::Turn(id));
     }

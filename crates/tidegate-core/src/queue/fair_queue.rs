@@ -263,6 +263,13 @@ impl FairQueue {
         self.remove(id).map(|w| (id, w))
     }
 
+    /// One that waits and `is` so.
+    pub fn find(&self, is: impl Fn(&Waiting) -> bool) -> Option<WaiterId> {
+        let waits = |entry: &(u32, Option<Waiting>)| entry.1.as_ref().is_some_and(&is);
+        let slot = self.slots.iter().position(waits)?;
+        Some(WaiterId { slot: slot as u32, generation: self.slots[slot].0 })
+    }
+
     /// The next waiter that `may` be served, taken out. A tenant that has nobody to serve now is passed over.
     pub fn pop_next(&mut self, now: Instant, may: impl FnMut(&Waiting) -> May) -> Option<(WaiterId, Waiting)> {
         let Next { number, place, slot, cost, turns } = self.choose(now, may)?;

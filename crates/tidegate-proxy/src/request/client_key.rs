@@ -3,6 +3,7 @@
 use crate::request::sniff::Fields;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, COOKIE};
+use serde_json::Value;
 use tidegate_config::KeySource;
 use tidegate_core::hash::hash_bytes;
 
@@ -28,14 +29,45 @@ fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     pairs.filter_map(|pair| pair.trim().split_once('=')).find(|(n, _)| *n == name).map(|(_, v)| v)
 }
 
-/// A query or prompt, blind to case and spacing; the messages of a chat as they stand.
+/// A query, prompt or chat, blind to case and spacing, and to how its JSON is laid out.
 fn prompt(fields: &Fields<'_>) -> Option<u64> {
-    let text = ["query", "prompt", "input"].iter().find_map(|n| fields.text(n));
-    if let Some(text) = text {
-        let normal: String = text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
-        return Some(hash_bytes(normal.as_bytes()));
+    let raw = ["query", "prompt", "input", "inputs", "messages"].iter().find_map(|n| fields.raw(n))?;
+    // The body is JSON as a whole, so its parts are.
+    let value: Value = serde_json::from_str(raw).ok()?;
+    let mut normal = String::with_capacity(raw.len());
+    write_normal(&value, &mut normal);
+    Some(hash_bytes(normal.as_bytes()))
+}
+
+/// Writes `value` so that texts that read alike are alike. A list of one is what is in it.
+fn write_normal(value: &Value, into: &mut String) {
+    match value {
+        Value::String(text) => {
+            for (k, word) in text.split_whitespace().enumerate() {
+                if k > 0 {
+                    into.push(' ');
+                }
+                into.extend(word.chars().flat_map(char::to_lowercase));
+            }
+        }
+        Value::Array(items) if items.len() == 1 => items.iter().for_each(|item| write_normal(item, into)),
+        Value::Array(items) => {
+            for item in items {
+                write_normal(item, into);
+                into.push('\u{1}');
+            }
+        }
+        // Members come in the order of their names.
+        Value::Object(members) => {
+            for (name, member) in members {
+                into.push_str(name);
+                into.push('\u{2}');
+                write_normal(member, into);
+                into.push('\u{1}');
+            }
+        }
+        other => into.push_str(&other.to_string()),
     }
-    ["messages", "input", "prompt"].iter().find_map(|n| fields.raw(n)).map(|v| hash_bytes(v.as_bytes()))
 }
 
 #[cfg(test)]
@@ -58,5 +90,15 @@ mod tests {
         let a = Fields::parse(br#"{"query":"What  is\n Rust?"}"#).unwrap();
         let b = Fields::parse(br#"{"query":"what is rust?","top_k":3}"#).unwrap();
         assert_eq!(prompt(&a), prompt(&b));
+        let key = |body: &str| prompt(&Fields::parse(body.as_bytes()).unwrap());
+        let chat = key(r#"{"messages":[{"role":"user","content":"What is Rust?"},{"role":"user","content":"Say."}]}"#);
+        assert_eq!(
+            chat,
+            key(
+                r#"{ "messages": [ {"content": " what  IS rust? ", "role":"user"}, {"role":"user","content":"say."} ] }"#
+            )
+        );
+        assert_ne!(chat, key(r#"{"messages":[{"role":"user","content":"What is Rust? Say."}]}"#));
+        assert_eq!(key(r#"{"inputs":["One"]}"#), key(r#"{"input":"one "}"#));
     }
 }

@@ -318,7 +318,10 @@ fn fields_of<'b>(headers: &HeaderMap, body: &'b Sniffed, openai: bool) -> Result
 /// Whether the header `name` says that the answer came from a cache.
 fn cache_hit(headers: &HeaderMap, name: &str) -> Option<bool> {
     let value = headers.get(name)?.as_bytes().trim_ascii_start();
-    let begins = |word: &[u8]| value.get(..word.len()).is_some_and(|v| v.eq_ignore_ascii_case(word));
+    let begins = |word: &[u8]| {
+        let (begin, rest) = value.split_at(word.len().min(value.len()));
+        begin.eq_ignore_ascii_case(word) && rest.first().is_none_or(|c| !c.is_ascii_alphanumeric())
+    };
     if begins(b"hit") { Some(true) } else { begins(b"miss").then_some(false) }
 }
 

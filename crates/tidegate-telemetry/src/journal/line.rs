@@ -1,6 +1,5 @@
 //! One line of a journal after the first.
 
-use super::serving::Serving;
 use super::settings::{Adaptive, Settings};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -10,6 +9,7 @@ use tidegate_core::id::{EndpointId, ProbeId, RequestKey};
 use tidegate_core::journal::{Decided, Entry};
 use tidegate_core::load::{LoadReport, Unfit, WorkReport};
 use tidegate_core::outcome::{Failure, Outcome, Verdict};
+use tidegate_core::placement::Serves;
 use tidegate_core::prefix::{CacheBatch, CacheTold};
 use tidegate_core::saved::SavedPool;
 use tidegate_core::time::Instant;
@@ -35,7 +35,7 @@ pub(super) enum Input<'a> {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         adaptive: Option<Adaptive>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        serves: Option<Box<Serving>>,
+        serves: Option<Box<Serves>>,
     },
     Changed {
         endpoint: u32,
@@ -44,12 +44,12 @@ pub(super) enum Input<'a> {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         adaptive: Option<Adaptive>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        serves: Option<Box<Serving>>,
+        serves: Option<Box<Serves>>,
     },
     /// New settings, written as in the first line; the seed counts for nothing.
     Reconfigured(Box<Settings>),
     Restored(Box<SavedPool>),
-    Serves(u32, Box<Serving>),
+    Serves(u32, Box<Serves>),
     Removed(u32),
     FirstByte((u32, u32)),
     Connected((u32, u32), u64),
@@ -166,18 +166,18 @@ impl<'a> Input<'a> {
                 weight: cfg.weight,
                 max_in_flight: cfg.max_in_flight,
                 adaptive: cfg.adaptive.map(Adaptive::of),
-                serves: (!cfg.serves.is_empty()).then(|| Box::new(Serving::of(&cfg.serves))),
+                serves: (!cfg.serves.is_empty()).then(|| Box::new(cfg.serves.clone())),
             },
             Entry::Changed(id, cfg) => Self::Changed {
                 endpoint: id.0,
                 weight: cfg.weight,
                 max_in_flight: cfg.max_in_flight,
                 adaptive: cfg.adaptive.map(Adaptive::of),
-                serves: (!cfg.serves.is_empty()).then(|| Box::new(Serving::of(&cfg.serves))),
+                serves: (!cfg.serves.is_empty()).then(|| Box::new(cfg.serves.clone())),
             },
             Entry::Reconfigured(cfg, checked) => Self::Reconfigured(Box::new(Settings::of("", cfg, checked, 0))),
             Entry::Restored(saved) => Self::Restored(Box::new((*saved).clone())),
-            Entry::Serves(id, serves) => Self::Serves(id.0, Box::new(Serving::of(serves))),
+            Entry::Serves(id, serves) => Self::Serves(id.0, Box::new((*serves).clone())),
             Entry::Removed(id) => Self::Removed(id.0),
             Entry::Event(event) => Self::event(event),
             Entry::Deadline => Self::Deadline(()),

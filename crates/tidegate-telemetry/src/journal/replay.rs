@@ -155,7 +155,7 @@ impl Again {
         match input {
             Input::Added { endpoint, name, weight, max_in_flight, adaptive, serves } => {
                 let (name, adaptive) = (name.into_owned(), adaptive.map(Adaptive::core));
-                let serves = serves.map(|s| s.core()).unwrap_or_default();
+                let serves = serves.map(|s| *s).unwrap_or_default();
                 let id = self.pool.add(now, EndpointConfig { name, weight, max_in_flight, adaptive, serves });
                 if id != EndpointId(endpoint) {
                     return Err(format!("the endpoint got slot {} instead of {endpoint}", id.0));
@@ -163,11 +163,11 @@ impl Again {
             }
             Input::Changed { endpoint, weight, max_in_flight, adaptive, serves } => {
                 let (name, adaptive) = (String::new(), adaptive.map(Adaptive::core));
-                let serves = serves.map(|s| s.core()).unwrap_or_default();
+                let serves = serves.map(|s| *s).unwrap_or_default();
                 let cfg = EndpointConfig { name, weight, max_in_flight, adaptive, serves };
                 self.pool.change(now, EndpointId(endpoint), &cfg);
             }
-            Input::Serves(endpoint, told) => self.pool.on_serves(now, EndpointId(endpoint), &told.core()),
+            Input::Serves(endpoint, told) => self.pool.on_serves(now, EndpointId(endpoint), &told),
             Input::Reconfigured(settings) => self.pool.reconfigure(now, settings.core()?, settings.checked),
             Input::Restored(saved) => self.pool.restore(now, &saved),
             Input::Removed(endpoint) => self.pool.remove(now, EndpointId(endpoint)),

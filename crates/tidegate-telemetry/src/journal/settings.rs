@@ -54,6 +54,8 @@ pub struct Settings {
     refuse_late: bool,
     #[serde(default)]
     adapter_load: Duration,
+    #[serde(default)]
+    asks_models: bool,
 }
 
 /// A limit that follows response times: initial, least, most, probe limit, tolerance, window.
@@ -153,6 +155,7 @@ impl Settings {
             prefix: cfg.prefix.map(|p| (p.tokens, p.memory)),
             refuse_late: cfg.refuse_late,
             adapter_load: cfg.adapter_load,
+            asks_models: cfg.asks_models,
         }
     }
 
@@ -183,6 +186,7 @@ impl Settings {
             prefix: self.prefix.map(|(tokens, memory)| PrefixConfig { tokens, memory }),
             refuse_late: self.refuse_late,
             adapter_load: self.adapter_load,
+            asks_models: self.asks_models,
             // Every field by name: what a journal leaves out is decided otherwise when it is taken again.
             policy: self.policy.params("policy", registry::find)?,
         })
@@ -229,7 +233,7 @@ mod tests {
         cfg.warm_up = Some(WarmUpStep::defaults());
         cfg.prefix = Some(PrefixConfig { tokens: 7, memory: 9 });
         (cfg.refuse_late, cfg.learn_replicas) = (true, false);
-        cfg.adapter_load = Duration::from_millis(300);
+        (cfg.adapter_load, cfg.asks_models) = (Duration::from_millis(300), true);
         cfg.adaptive = Some(GradientConfig::default());
         cfg.queue = Some(QueueConfig { max_waiting: 7, ..QueueConfig::default() });
         cfg.breaker = Params::defaults(&breaker::classic::DESCRIPTOR);
