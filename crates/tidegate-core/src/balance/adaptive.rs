@@ -128,6 +128,8 @@ pub struct Adaptive {
     work: Outstanding,
     pool: PoolSpeed,
     known: PerEndpoint<Known>,
+    /// Places in the batch of the endpoint where they were learned last.
+    places: Option<f64>,
     by_load: Option<ByLoad>,
     /// How well the learned speeds explain times to first byte.
     by_work: Fit,
@@ -148,6 +150,7 @@ impl Adaptive {
             work: Outstanding::new(cfg),
             pool: PoolSpeed::default(),
             known: PerEndpoint::default(),
+            places: None,
             by_load: limit.map(|l| ByLoad::new(params, l)),
             by_work: Fit::default(),
             drawn: Vec::new(),
@@ -191,7 +194,7 @@ impl Adaptive {
             let u = req.work_at(id);
             let pace = self.known.at(id).pace.at(now, self.memory_s, present).or(self.pool.pace());
             let words = pace.map_or(0.0, |(tau, tau0)| tau + (tau - tau0).max(0.0));
-            let seat = self.known.at(id).seats.wait_s(present);
+            let seat = self.known.at(id).seats.wait_s(present, self.places);
             let ttft = req.start_s(id) + seat + s * (ahead + u);
             let tpot = pace.map_or(0.0, |(tau, _)| tau);
             let memory = self.work.barrier_s(id, now, in_flight, self.barrier_s);
@@ -268,7 +271,7 @@ impl Picker for Adaptive {
 
     fn wait_s(&self, now: Instant, id: EndpointId, endpoints: &Endpoints) -> f64 {
         let present = self.work.present(id, now, endpoints.get(id).in_flight);
-        self.known.get(id).map_or(0.0, |k| k.seats.wait_s(present))
+        self.known.get(id).map_or(0.0, |k| k.seats.wait_s(present, self.places))
     }
 
     fn token_s(&self, now: Instant, id: EndpointId, endpoints: &Endpoints) -> Option<f64> {
@@ -338,7 +341,16 @@ impl Picker for Adaptive {
                     self.known.at(id).seats.on_end(took_s - at.secs_since(d.at));
                 }
             }
-            EndpointEvent::Reported(report) => self.known.at(id).seats.on_report(&report.work),
+            EndpointEvent::Reported(report) => {
+                let seats = &mut self.known.at(id).seats;
+                let before = seats.places();
+                seats.on_report(&report.work);
+                match (before, seats.places()) {
+                    (_, Some(places)) => self.places = Some(places),
+                    (Some(_), None) => self.places = None,
+                    (None, None) => {}
+                }
+            }
             EndpointEvent::Progress { tokens, stream_s, elapsed } => {
                 let n = self.work.present(id, now, endpoints.get(id).in_flight);
                 let pace = &mut self.known.at(id).pace;

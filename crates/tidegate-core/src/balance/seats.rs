@@ -73,7 +73,7 @@ impl Seats {
     }
 
     /// The places, as far as they are known.
-    fn places(&self) -> Option<f64> {
+    pub(super) fn places(&self) -> Option<f64> {
         let is_known = self.full >= ENOUGH && self.full >= PART * (self.full + self.other);
         is_known.then_some(self.most).filter(|m| *m >= 1.0)
     }
@@ -84,9 +84,11 @@ impl Seats {
         *held += WEIGHT * (seconds - *held);
     }
 
-    /// Seconds that a place at an endpoint with `present` requests costs.
-    pub(super) fn wait_s(&self, present: f64) -> f64 {
-        let (Some(places), Some(held_s)) = (self.places(), self.held_s) else { return 0.0 };
+    /// Seconds that a place at an endpoint with `present` requests costs. While its own places are not known, those of its peers are assumed
+    /// as long as it was not seen to have more.
+    pub(super) fn wait_s(&self, present: f64, of_peers: Option<f64>) -> f64 {
+        let places = self.places().or(of_peers.filter(|&places| self.most <= places));
+        let (Some(places), Some(held_s)) = (places, self.held_s) else { return 0.0 };
         let spread = libm::sqrt(places);
         let z = (present + 1.0 - places) / spread;
         // ln(1 + e^z), which is z from there on.
@@ -120,10 +122,10 @@ mod tests {
     fn a_full_batch_costs_its_wait_and_a_nearly_full_one_a_part_of_it() {
         let seats = full();
         // A place every quarter of a second; twenty-five wait before the newcomer.
-        assert!((seats.wait_s(88.0) - 6.25).abs() < 0.1, "{}", seats.wait_s(88.0));
-        let costs = [63.0, 56.0, 40.0].map(|n| seats.wait_s(n));
+        assert!((seats.wait_s(88.0, None) - 6.25).abs() < 0.1, "{}", seats.wait_s(88.0, None));
+        let costs = [63.0, 56.0, 40.0].map(|n| seats.wait_s(n, None));
         assert!(costs[0] > 1.0 && costs[1] < costs[0] * 0.6 && costs[2] < 0.15, "{costs:?}");
-        assert!(seats.wait_s(1e6).is_finite());
+        assert!(seats.wait_s(1e6, None).is_finite());
     }
 
     #[test]
@@ -138,7 +140,7 @@ mod tests {
         (0..50).for_each(|_| frozen.on_report(&told(64.0, 5.0, 0.4, 9.0)));
         for mut seats in [moving, memory, idle, frozen] {
             seats.on_end(16.0);
-            assert_eq!(seats.wait_s(500.0), 0.0);
+            assert_eq!(seats.wait_s(500.0, None), 0.0);
         }
     }
 
@@ -147,13 +149,23 @@ mod tests {
         for disproof in [told(65.0, 0.0, 0.4, 9.0), told(64.0, 0.0, 0.4, 1.0), WorkReport::default()] {
             let mut seats = full();
             seats.on_report(&disproof);
-            assert_eq!(seats.wait_s(500.0), 0.0, "{disproof:?}");
+            assert_eq!(seats.wait_s(500.0, None), 0.0, "{disproof:?}");
         }
         let mut seats = full();
         (0..4).for_each(|k| seats.on_report(&told(30.0, 6.0, 0.4, 10.0 + f64::from(k))));
-        assert_eq!(seats.wait_s(500.0), 0.0, "who waits beside free places waits for something else");
+        assert_eq!(seats.wait_s(500.0, None), 0.0, "who waits beside free places waits for something else");
         let mut seats = full();
         seats.on_report(&told(10.0, 0.0, 0.1, 9.0));
-        assert!(seats.wait_s(500.0) > 0.0, "a quiet hour does not take places away");
+        assert!(seats.wait_s(500.0, None) > 0.0, "a quiet hour does not take places away");
+    }
+
+    #[test]
+    fn places_of_peers_are_assumed_until_more_run() {
+        let mut seats = Seats::default();
+        seats.on_end(16.0);
+        seats.on_report(&told(40.0, 0.0, 0.4, 1.0));
+        assert!(seats.wait_s(80.0, None) == 0.0 && seats.wait_s(80.0, Some(64.0)) > 1.0);
+        seats.on_report(&told(65.0, 0.0, 0.4, 2.0));
+        assert_eq!(seats.wait_s(80.0, Some(64.0)), 0.0);
     }
 }
