@@ -406,6 +406,16 @@ fn warn_of_idle_endpoint_keys(
         let hint = "for example: `prefix_cache: { events: {} }`".to_owned();
         r.warning("endpoints", found, "prefix_cache.events beside it", hint);
     }
+    if let Some(events) = cache.and_then(|c| c.events.as_ref()) {
+        let heard = |e: &Endpoint| events.publishers(&e.url, e.cache_events.as_ref());
+        let shared =
+            |(i, e): (usize, &Endpoint)| endpoints[..i].iter().any(|o| heard(o).iter().any(|p| heard(e).contains(p)));
+        if endpoints.iter().enumerate().any(shared) {
+            let found = "two endpoints with one publisher of cache events: each counts what the other holds".to_owned();
+            let hint = "for example, at an endpoint: `cache_events: tcp://127.0.0.1:5558`".to_owned();
+            r.warning("endpoints", found, "a publisher of its own for each", hint);
+        }
+    }
     if endpoints.iter().any(|e| !e.gpus.is_empty()) && load.is_none_or(|l| l.accelerator.is_none()) {
         let found = "gpus of an endpoint without load.accelerator: nobody asks an exporter".to_owned();
         let hint = "for example: `load: { accelerator: { url: 'http://{host}:9400/metrics' } }`".to_owned();

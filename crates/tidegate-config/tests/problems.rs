@@ -211,6 +211,24 @@ fn goals_and_caches_say_what_is_wrong_with_them() {
 }
 
 #[test]
+fn two_endpoints_do_not_share_a_publisher_and_no_name_is_two_things() {
+    let text = |second: &str| {
+        format!(
+            "listeners: [{{ address: 127.0.0.1:0 }}]\npools: {{ p: {{ prefix_cache: {{ events: {{}} }}, endpoints: [{{ url: http://a:1 }}, {{ url: http://a:2{second} }}] }} }}"
+        )
+    };
+    check(
+        &text(""),
+        "2:56 contradiction pools.p.endpoints | two endpoints with one publisher of cache events: each counts what the other holds | for example, at an endpoint: `cache_events: tcp://127.0.0.1:5558`",
+    );
+    check(&text(", cache_events: 'tcp://a:5558'"), "");
+    check(
+        &text(", cache_events: 'tcp://a:5558', models: [m], adapters: [m]"),
+        "2:150 contradiction pools.p.endpoints[1].adapters | m among models and adapters | remove it from `models`",
+    );
+}
+
+#[test]
 fn what_endpoints_serve_says_what_is_wrong_with_it_and_reaches_core() {
     let text =
         in_pool("    policy: random\n    models: { pth: /v1/models, interval: 1s, timeout: 2s }\n    adapter_load: 1");

@@ -119,6 +119,8 @@ impl<D: Dial, P: LoadPage> Poller<D, P> {
     /// Tells what was found, and logs it, where it differs from the last time.
     fn say(&self, trouble: Option<String>, last: &mut Option<SignalFacts>) {
         let PageFacts { engine, present, missing, gate } = self.page.facts();
+        // What an earlier page said keeps nobody out.
+        let gate = gate.filter(|_| trouble.is_none());
         let facts = SignalFacts { source: P::SOURCE, engine, present, missing, gate, trouble, models: Vec::new() };
         if last.as_ref() == Some(&facts) {
             return;

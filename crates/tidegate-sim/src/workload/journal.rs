@@ -236,7 +236,7 @@ impl Reading {
         );
         note(no_prompt, "tell no prompt tokens; they count as 1".to_owned());
         if no_blocks {
-            notes.push(format!("journal of pool {pool}: no blocks of prompts (the pool has no prefix_cache), so nothing is found cached"));
+            notes.push(format!("journal of pool {pool}: no blocks of prompts (the pool has no prefix_cache, or they are shorter than its block), so nothing is found cached"));
         }
         if cut {
             notes.push(format!("journal of pool {pool}: its last line is cut off and left out"));
