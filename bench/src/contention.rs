@@ -117,7 +117,7 @@ impl Shared {
             output_tokens: 16.0,
             cost: 36.0,
         };
-        self.governed.with(of_limits, |g, _| g.lengths.tokens_for(ask.tenant, ask.model, Some(16)));
+        self.governed.with(of_limits, |g, _| g.lengths.tokens_for(ask.tenant, ask.model, ask.prompt_tokens, Some(16)));
         let held = self.governed.with(of_limits, |g, now| g.limits.reserve(now, &ask));
         let decision = self.pool.with(of_pool, |p, now| p.admit(now, &Request::default(), None));
         spin();
