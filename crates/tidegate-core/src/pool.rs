@@ -136,7 +136,7 @@ pub struct Pool {
     /// Usable endpoints that are open for the class of the current request.
     barred: usize,
     /// Usable endpoints that do not serve the current request's model, or where it does not fit.
-    unfit: usize,
+    unserving: usize,
     /// Connections made up for dispatches whose own is not known yet.
     connections: u64,
     /// Who is asked beside a suspect, and whose turn that is.
@@ -207,7 +207,7 @@ impl Pool {
             scratch: Vec::new(),
             held_back: Vec::new(),
             barred: 0,
-            unfit: 0,
+            unserving: 0,
             connections: 0,
             control: None,
             control_turn: 0,

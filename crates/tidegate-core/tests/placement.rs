@@ -316,3 +316,15 @@ fn an_endpoint_that_was_never_read_gets_only_what_nobody_is_known_to_serve() {
     pool.reconfigure(at(4.0), cfg, false);
     assert!((0..60).any(|_| place(&mut pool, at(4.0), &asks("a")) == 1));
 }
+
+#[test]
+fn polls_that_begin_anew_do_not_take_away_what_an_engine_said() {
+    let mut pool = pool_of("round_robin", &[Serves::default(), Serves::default()], |cfg| cfg.asks_models = true);
+    pool.on_serves(at(0.0), EndpointId(0), &models(&["a"]));
+    pool.on_serves(at(0.0), EndpointId(1), &models(&["b"]));
+    // Its metrics are read before its list.
+    let metrics = Serves { is_unread: true, max_adapters: Some(4), ..Serves::default() };
+    pool.on_serves(at(1.0), EndpointId(0), &metrics);
+    assert_eq!(pool.serves(EndpointId(0)), Some(&Serves { max_adapters: Some(4), ..models(&["a"]) }));
+    assert_eq!([0, 1].map(|_| place(&mut pool, at(1.0), &asks("b"))), [1, 1]);
+}

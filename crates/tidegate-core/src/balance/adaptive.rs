@@ -321,9 +321,15 @@ impl Picker for Adaptive {
             by_load.on_event(id, event, endpoints);
         }
         match event {
-            // In a pool that begins, nobody has answered: a bound on all but the first to answer would send a burst to that one.
-            EndpointEvent::Added { cold } => *self.known.at(id) = Known { unproven: *cold, ..Known::default() },
-            EndpointEvent::Removed => *self.known.at(id) = Known::default(),
+            EndpointEvent::Added { .. } | EndpointEvent::Removed => {
+                // In a pool that begins, nobody has answered: a bound on all but the first to answer would send a burst to that one.
+                let unproven = matches!(event, EndpointEvent::Added { cold: true });
+                let was = core::mem::replace(self.known.at(id), Known { unproven, ..Known::default() });
+                if was.seats.places().is_some() {
+                    // Peers that know theirs say so with their next report.
+                    self.places = None;
+                }
+            }
             EndpointEvent::Returned => self.known.at(id).unproven = true,
             EndpointEvent::FirstByte(d, ttft_s) => {
                 self.known.at(id).unproven = false;

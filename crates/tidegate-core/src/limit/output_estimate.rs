@@ -39,17 +39,18 @@ impl OutputEstimate {
         if let Some(max) = max_tokens {
             return f64::from(max);
         }
-        let (pair, sized) = keys(tenant, model, prompt_tokens);
+        let (sized, pair) = keys(tenant, model, prompt_tokens);
         let known = |key: &str| self.keys.find(0, key).and_then(|slot| self.keys.get(slot));
         let of_size = known(&sized).filter(|q| q.samples() >= ENOUGH);
-        of_size.or_else(|| known(&pair)).or_else(|| known(OTHERS)).and_then(Quantile::value).unwrap_or(UNKNOWN)
+        of_size.or_else(|| known(&sized[..pair])).or_else(|| known(OTHERS)).and_then(Quantile::value).unwrap_or(UNKNOWN)
     }
 
     /// An answer ended by itself after `tokens` tokens. Answers that were cut off by the client or a failure teach nothing.
     pub fn on_output(&mut self, tenant: &str, model: &str, prompt_tokens: f64, tokens: f64) {
         let tokens = if tokens.is_nan() { 1.0 } else { tokens.clamp(1.0, LONGEST) };
-        for key in <[String; 2]>::from(keys(tenant, model, prompt_tokens)) {
-            let slot = self.slot(&key);
+        let (sized, pair) = keys(tenant, model, prompt_tokens);
+        for key in [&sized[..pair], &sized] {
+            let slot = self.slot(key);
             if let Some(learned) = self.keys.get_mut(slot) {
                 learned.on_sample(tokens, QUANTILE);
             }
@@ -102,17 +103,17 @@ impl OutputEstimate {
     }
 }
 
-/// The key of a tenant and a model, and that of prompts of one size.
-fn keys(tenant: &str, model: &str, prompt_tokens: f64) -> (String, String) {
+/// The key of prompts of one size, and how much of it is the key of the tenant and the model.
+fn keys(tenant: &str, model: &str, prompt_tokens: f64) -> (String, usize) {
     let mut key = String::with_capacity(tenant.len() + model.len() + 3);
     key.push_str(tenant);
     key.push('\0');
     key.push_str(model);
-    let mut sized = key.clone();
-    sized.push('\0');
+    let pair = key.len();
+    key.push('\0');
     let size = SIZES.iter().filter(|&&most| prompt_tokens > f64::from(most)).count();
-    sized.push((b'0' + size as u8) as char);
-    (key, sized)
+    key.push((b'0' + size as u8) as char);
+    (key, pair)
 }
 
 #[cfg(test)]

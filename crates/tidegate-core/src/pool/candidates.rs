@@ -36,22 +36,22 @@ impl Pool {
         self.decision += 1;
         self.held_back.clear();
         self.barred = 0;
-        self.mark_unfit(req);
+        self.mark_unserving(req);
         if self.special.is_empty() && req.attempted.is_empty() && self.waiting_weight == 0.0 {
             return;
         }
-        let is_fit = |id: EndpointId| self.left_out_of[id.index()] != self.decision;
-        let usable = |id: EndpointId| self.endpoints.hot[id.index()].gate == Gate::Usable && is_fit(id);
+        let serves = |id: EndpointId| self.left_out_of[id.index()] != self.decision;
+        let usable = |id: EndpointId| self.endpoints.hot[id.index()].gate == Gate::Usable && serves(id);
         let ramped = |id: &&EndpointId| usable(**id) && self.is_ramped(**id, class);
-        let fit = self.usable.len() - self.unfit;
+        let serving = self.usable.len() - self.unserving;
         // Not when every usable endpoint is being ramped up, as somebody must serve.
-        let all_ramped = self.special.iter().filter(ramped).count() >= fit;
+        let all_ramped = self.special.iter().filter(ramped).count() >= serving;
         let per_second = self.rate.per_second_at(now);
         for k in 0..self.special.len() {
             let id = self.special[k];
             let hot = &self.endpoints.hot[id.index()];
-            let is_unfit = self.left_out_of[id.index()] == self.decision;
-            if hot.gate != Gate::Usable || is_unfit || req.attempted.contains(&id) {
+            let is_out = self.left_out_of[id.index()] == self.decision;
+            if hot.gate != Gate::Usable || is_out || req.attempted.contains(&id) {
                 continue;
             }
             let fair = (hot.weight / self.usable_weight.max(f64::MIN_POSITIVE)).min(1.0);
@@ -85,10 +85,11 @@ impl Pool {
             }
         }
         let held = self.held_back.len();
-        let is_fit = |id: &&EndpointId| self.needs(req).is_none_or(|n| n.are_met(**id));
+        let needs = self.needs(req);
         let is_usable = |id: &&EndpointId| self.endpoints.hot[id.index()].gate == Gate::Usable;
-        let tried = req.attempted.iter().filter(is_usable).filter(is_fit).count();
-        if held > 0 && held + tried + self.barred >= fit {
+        let serves = |id: &&EndpointId| needs.is_none_or(|n| n.are_met(**id));
+        let tried = req.attempted.iter().filter(is_usable).filter(serves).count();
+        if held > 0 && held + tried + self.barred >= serving {
             // Nobody would be left.
             self.held_back.clear();
         }
@@ -113,7 +114,7 @@ impl Pool {
             }
             return true;
         }
-        if self.held_back.is_empty() && self.barred == 0 && self.unfit == 0 && req.attempted.is_empty() {
+        if self.held_back.is_empty() && self.barred == 0 && self.unserving == 0 && req.attempted.is_empty() {
             return false;
         }
         let stays = |id: &&EndpointId| self.left_out_of[id.index()] != self.decision;

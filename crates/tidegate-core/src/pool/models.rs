@@ -10,15 +10,20 @@ use crate::time::Instant;
 use alloc::vec::Vec;
 
 impl Pool {
-    /// Takes in what the endpoint `id` said itself that it serves; what its settings say goes before. Told again whenever it changes;
-    /// an engine that can no longer be asked keeps what it said last, its adapters in use left out.
+    /// Takes in what the endpoint `id` said itself that it serves; what its settings say goes before. Told again whenever it changes; an
+    /// engine that can no longer be asked keeps what it said last, also where its polls begin anew.
     pub fn on_serves(&mut self, now: Instant, id: EndpointId, told: &Serves) {
         if self.members.get(id.index()).is_none_or(|m| m.removed || m.told == *told) {
             return;
         }
         self.record(now, &Entry::Serves(id, told));
         self.let_pass(now);
-        self.members[id.index()].told = told.clone();
+        let known = &mut self.members[id.index()].told;
+        *known = if told.is_unread && !known.is_unread {
+            Serves { is_unread: false, ..told.clone() }.or(known)
+        } else {
+            told.clone()
+        };
         self.renew_serves(id);
         self.refuse_unserved(now);
         self.serve_queue(now);
@@ -50,19 +55,16 @@ impl Pool {
         }
     }
 
-    /// Those that were never asked, or asked in vain, from when the pool begins to ask its endpoints until it ends.
+    /// The pool begins to ask its endpoints for their models, or no longer does: what their metrics told of adapters stays.
     pub(super) fn renew_asking(&mut self) {
         for index in 0..self.members.len() as u32 {
             let id = EndpointId(index);
             let told = &mut self.members[id.index()].told;
-            *told = match self.cfg.asks_models {
-                true if told.is_empty() => Serves::unread(),
-                true => core::mem::take(told),
-                false => Serves {
-                    adapters_in_use: told.adapters_in_use.take(),
-                    max_adapters: told.max_adapters,
-                    ..Serves::default()
-                },
+            *told = Serves {
+                adapters_in_use: told.adapters_in_use.take(),
+                max_adapters: told.max_adapters,
+                is_unread: self.cfg.asks_models,
+                ..Serves::default()
             };
             if !self.is_removed(id) {
                 self.renew_serves(id);
@@ -76,15 +78,15 @@ impl Pool {
     }
 
     /// Leaves out of this decision whoever cannot serve `req` at all.
-    pub(super) fn mark_unfit(&mut self, req: &Request<'_>) {
-        self.unfit = 0;
+    pub(super) fn mark_unserving(&mut self, req: &Request<'_>) {
+        self.unserving = 0;
         if !self.placement.is_active() {
             return;
         }
         let needs = self.placement.needs(req);
         for id in self.usable.iter().filter(|id| !needs.are_met(**id)) {
             self.left_out_of[id.index()] = self.decision;
-            self.unfit += 1;
+            self.unserving += 1;
         }
     }
 
