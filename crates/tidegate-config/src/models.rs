@@ -13,7 +13,8 @@ impl Section for Models {
         place: "pools.NAME.models",
         summary: "Asks every endpoint which models it serves, as OpenAI's API lists them; with LoRA adapters (those with a `parent`) and the longest \
                   context (`max_model_len`) where the engine tells. A request then goes only where its model is served and it fits. What an \
-                  endpoint's own `models`, `adapters` and `max_context` say goes before; until an endpoint has answered, it serves anything.",
+                  endpoint's own `models`, `adapters` and `max_context` say goes before; until an endpoint has answered, it gets only what no \
+                  other is known to serve.",
         keys: &[polled::path("/v1/models"), polled::every("10s"), polled::within("2s")],
     };
 

@@ -12,6 +12,8 @@ use rmp::Marker;
 use rmp::decode::{RmpRead, read_marker};
 use std::collections::BTreeMap;
 
+/// Tokens of a block beyond which it is none.
+const MOST_TOKENS: u64 = 1 << 20;
 /// Groups whose size of a block is remembered.
 const MOST_GROUPS: usize = 64;
 /// Kinds of layers that keep every token.
@@ -151,7 +153,12 @@ impl<'p> Event<'p> {
                     }
                     event.hashes = Some(u64::from(hashes));
                 }
-                b"block_size" => event.block_tokens = integer(rest)?,
+                b"block_size" => {
+                    event.block_tokens = integer(rest)?;
+                    if event.block_tokens.is_some_and(|tokens| tokens > MOST_TOKENS) {
+                        return Err(Unread);
+                    }
+                }
                 b"group_idx" => event.group = integer(rest)?,
                 b"kv_cache_spec_kind" => event.layers = text_or_none(rest)?,
                 _ => skip(rest)?,
@@ -400,5 +407,13 @@ mod tests {
         ] {
             assert_eq!(CacheFormat::default().read(payload), Err(Unread), "{payload:?}");
         }
+    }
+
+    #[test]
+    fn a_block_of_more_tokens_than_any_prompt_has_is_none() {
+        let huge = [&[0xcf][..], &1_000_000_000_000u64.to_be_bytes()].concat();
+        let hashes = vec![0x91, 1];
+        let event = [vec![0x96], text("BlockStored"), hashes, vec![0xc0, 0x90], huge, vec![0xc0]].concat();
+        assert_eq!(CacheFormat::default().read(&batch(&[event])), Err(Unread));
     }
 }

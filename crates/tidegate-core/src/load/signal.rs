@@ -222,6 +222,11 @@ impl LoadSignal {
         self.asked_at.is_some_and(|at| now.since(at) >= self.max_age)
     }
 
+    /// A page could not be read: what an earlier one said that cannot be is no news any more, only that there is none.
+    pub fn on_missed(&mut self) {
+        self.impossible = false;
+    }
+
     /// Why the endpoint should get nothing new at `now`, by a report that counts.
     pub fn unfit_at(&self, now: Instant) -> Option<Unfit> {
         self.last?.unfit.filter(|_| self.degraded_at(now).is_none())
@@ -359,6 +364,19 @@ mod tests {
         s.on_report(&LoadReport { load: None, unfit: Some(Unfit::GpuTooHot), ..report(0, 0.0) }, 0);
         assert_eq!((s.unfit_at(at(2999)), s.degraded_at(at(2999))), (Some(Unfit::GpuTooHot), None));
         assert_eq!(s.unfit_at(at(3000)), None, "what is old counts for nothing");
+    }
+
+    #[test]
+    fn a_page_that_was_impossible_and_is_gone_is_old_or_missing() {
+        let mut s = signal();
+        assert!(!s.on_report(&report(0, 7.0), 0));
+        assert_eq!(s.degraded_at(at(100)), Some(Degraded::Impossible));
+        s.on_missed();
+        assert_eq!(s.degraded_at(at(200)), Some(Degraded::Missing));
+        s.on_report(&report(300, 0.5), 0);
+        s.on_report(&report(400, 7.0), 0);
+        s.on_missed();
+        assert_eq!((s.degraded_at(at(500)), s.degraded_at(at(3300))), (None, Some(Degraded::Old)));
     }
 
     #[test]

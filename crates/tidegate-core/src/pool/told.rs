@@ -79,6 +79,7 @@ impl Pool {
             Event::LoadReported { endpoint, report } => self.on_report(now, endpoint, &report),
             Event::LoadMissed(endpoint) => {
                 self.members[endpoint.index()].load_missed = true;
+                self.endpoints.loads[endpoint.index()].on_missed();
                 self.refresh(now, endpoint);
             }
             Event::CacheTold { endpoint, rank, told } => {

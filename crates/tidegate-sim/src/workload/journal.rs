@@ -7,7 +7,7 @@
 //! was sent to the endpoint it names last and has no answer yet. Equal block hashes become equal ids, so what prompts share is kept; what they
 //! said was never in the journal.
 //!
-//! Nothing is known of models (a journal is of one pool), of whether answers were streams, of prompts nobody read, and of answers that never came;
+//! Models are left out (a journal is of one pool, and has them as hashes); nothing is known of whether answers were streams, of prompts nobody read, and of answers that never came;
 //! what that concerns is counted, and said in [`Trace::notes`].
 
 use std::collections::{BTreeMap, HashMap};
@@ -220,7 +220,7 @@ impl Reading {
         }
         requests.sort_by_key(|r| r.at);
         let mut notes = vec![format!(
-            "journal of pool {pool}: {} requests of {} tenants; it tells no models and not which answers were streams: all are taken as the \
+            "journal of pool {pool}: {} requests of {} tenants; which models were asked for is left out, and which answers were streams is not told: all are taken as the \
              workload says",
             requests.len(),
             clients.len()
