@@ -37,7 +37,10 @@ fn a_journal_is_told_by_its_content_and_what_it_lacks_is_said() {
     let out = on_two("sim-journal.txt", JOURNAL, &[]);
     let shown = text(&out.stdout);
     assert!(out.status.success(), "{}", text(&out.stderr));
-    assert!(shown.starts_with("journal of pool chat: 2 requests of 2 tenants; which models were asked for is left out"), "{shown}");
+    assert!(
+        shown.starts_with("journal of pool chat: 2 requests of 2 tenants; which models were asked for is left out"),
+        "{shown}"
+    );
     assert!(
         shown.contains("1 requests have no whole answer in it; their answers are taken to be of 31 tokens"),
         "{shown}"
