@@ -84,13 +84,13 @@ impl Core {
         number
     }
 
-    /// Twice a second: hand on token counts, close connections that are not needed any more.
+    /// Twice a second: forget counters and close connections that are not needed any more.
     async fn tick(self: Rc<Self>) {
         let mut every = tokio::time::interval(PROGRESS_EVERY);
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             every.tick().await;
-            self.tokens.borrow_mut().flush();
+            self.tokens.borrow_mut().sweep();
             self.idle.borrow_mut().sweep(self.shared.clock.now());
         }
     }

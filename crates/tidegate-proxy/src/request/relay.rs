@@ -13,12 +13,13 @@ use crate::request::lease::Lease;
 use crate::request::usage::Tail;
 use crate::socket::buffers::Piece;
 use crate::state::phase::{LAST_EVENT, Phase, STOPPING};
+use crate::state::token_counts::TokenCount;
 use crate::upstream::connection::Upstream;
 use http_body::{Body, Frame, SizeHint};
-use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tidegate_config::StreamEnd;
@@ -46,7 +47,7 @@ pub(crate) struct Relay {
     /// What its events say, if it is a stream.
     events: Option<Events>,
     /// Tokens of its endpoint on this core: counting is a load and a store, on memory of this core's own.
-    tokens: Rc<Cell<u64>>,
+    tokens: Arc<TokenCount>,
     between: Option<Duration>,
     total_at: Option<Instant>,
     last_frame: Instant,
@@ -169,7 +170,7 @@ impl Relay {
         if let (Some(events), Some(data)) = (&mut self.events, frame.data_ref()) {
             let n = events.on_bytes(data);
             end.record.output_events += n;
-            self.tokens.set(self.tokens.get() + n);
+            self.tokens.add(n);
         }
         // Nothing comes behind trailers.
         if frame.is_trailers() || (self.has_ended() && !self.is_cut_short()) {

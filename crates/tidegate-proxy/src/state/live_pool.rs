@@ -243,7 +243,7 @@ impl LivePool {
     fn tick(&self) {
         self.with(|pool, now, endpoints| {
             for (place, endpoint) in endpoints.iter().enumerate() {
-                let tokens = endpoint.tokens.swap(0, Relaxed);
+                let tokens = endpoint.tokens.take();
                 pool.on_event(now, Event::Progress { endpoint: EndpointId(place as u32), tokens });
             }
             pool.on_deadline(now);

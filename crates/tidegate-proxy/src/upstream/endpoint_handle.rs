@@ -2,6 +2,7 @@
 //! endpoint it was given, whatever a reload makes of its place.
 
 use crate::request::orca::Seldom;
+use crate::state::token_counts::TokenMeter;
 use crate::upstream::wire::{Secure, Spoken, Wire};
 use parking_lot::Mutex;
 use std::net::{IpAddr, SocketAddr};
@@ -31,8 +32,8 @@ pub struct EndpointHandle {
     pub(crate) may_speak_http2: bool,
     /// Its URL as the value of `x-tidegate-endpoint`.
     pub(crate) header: http::HeaderValue,
-    /// Tokens relayed since the last progress event, from all cores.
-    pub(crate) tokens: AtomicU64,
+    /// Tokens relayed, by core.
+    pub(crate) tokens: TokenMeter,
     /// What each core knows it as; no other endpoint of the process ever has it.
     pub(crate) number: u64,
     retired: AtomicBool,
@@ -62,7 +63,7 @@ impl EndpointHandle {
             protocol: spoken.protocol,
             may_speak_http2,
             header,
-            tokens: AtomicU64::new(0),
+            tokens: TokenMeter::default(),
             number: NUMBERED.fetch_add(1, Relaxed),
             retired: AtomicBool::new(false),
             tells: Seldom::default(),

@@ -30,9 +30,11 @@ impl Pace {
     }
 
     /// A tick of `elapsed_s` with `tokens` of own streams, which ran for `stream_s` stream-seconds while `n` requests were there.
-    /// A tick without any token is a stall and counts as its whole length. False if streams did not run throughout.
+    /// A tick without any token is a stall and counts as its whole length, once tokens were ever seen: other answers have none. False if the
+    /// tick teaches nothing: streams did not run throughout.
     pub(super) fn on_progress(&mut self, now: Instant, tokens: u64, stream_s: f64, elapsed_s: f64, n: f64) -> bool {
-        if elapsed_s <= 0.0 || stream_s < COVERED * elapsed_s {
+        let has_tokens = tokens > 0 || self.tau0.is_some();
+        if elapsed_s <= 0.0 || stream_s < COVERED * elapsed_s || !has_tokens {
             return false;
         }
         let sample = if tokens == 0 { elapsed_s } else { stream_s / tokens as f64 };
@@ -79,6 +81,7 @@ mod tests {
         let at = Instant::from_secs_f64;
         let mut p = Pace::default();
         assert!(!p.on_progress(at(0.5), 3, 0.2, 0.5, 1.0), "streams ran only part of the tick");
+        assert!(!p.on_progress(at(0.5), 0, 0.5, 0.5, 1.0), "what never had a token is no stream of them");
         assert!(p.on_progress(at(1.0), 50, 0.5, 0.5, 1.0));
         assert_eq!(p.at(at(1.0), 120.0, 10.0), Some((0.01, 0.01)));
         assert!(p.on_progress(at(1.5), 0, 5.0, 0.5, 10.0));
