@@ -57,7 +57,7 @@ real-engines:
 	$(CARGO) build --release --quiet -p tidegate
 	tools/real-engines $(TARGET)/release/tidegate $(ARGS)
 
-# The same slice of a trace live and simulated, and every decision of the live run taken again; five minutes.
+# The same slice of a trace live and simulated, and every decision of the live run taken again; eight minutes.
 live-vs-sim:
 	$(CARGO) build --release --quiet -p tidegate
 	tools/live-vs-sim $(TARGET)/release/tidegate $(ARGS)
