@@ -8,7 +8,7 @@ use crate::endpoint_tls::{self, EndpointTls, Protocol};
 use crate::health::Health;
 use crate::key::{Absent, Key, Kind, Table};
 use crate::load::Load;
-use crate::models::Models;
+use crate::models::{MODEL_LISTS, ModelList, Models};
 use crate::policy::{self, Policy};
 use crate::prefix_cache::PrefixCache;
 use crate::problem::ProblemKind;
@@ -49,6 +49,8 @@ pub struct Pool {
     pub load: Option<Load>,
     /// The page that tells which models an endpoint serves; `None`: nobody asks.
     pub models: Option<Models>,
+    /// Who answers `GET /v1/models`.
+    pub model_list: ModelList,
     /// Time an endpoint takes to load a LoRA adapter that it does not hold.
     pub adapter_load: Duration,
     /// What is remembered of prompts sent; `None`: nothing.
@@ -200,6 +202,13 @@ const KEYS: &[Key] = &[
         example: "{ path: /v1/models, interval: 10s }",
     },
     Key {
+        name: "model_list",
+        kind: Kind::Choice(MODEL_LISTS),
+        absent: Absent::Default("merged"),
+        summary: "Who answers `GET /v1/models` and `GET /v1/models/ID`: merged is the gateway, with what all endpoints in use serve, where that is known by their `models` or by asking them; engine is the endpoint it goes to, which knows only its own.",
+        example: "engine",
+    },
+    Key {
         name: "adapter_load",
         kind: Kind::Duration { min: 0.0, max: 600.0, word: None },
         absent: Absent::Default("200ms"),
@@ -340,6 +349,7 @@ impl Section for Pool {
             health: r.table("health"),
             load,
             models: r.table("models"),
+            model_list: ModelList::named(r.choice("model_list")),
             adapter_load: r.duration("adapter_load"),
             prefix_cache,
             cache_header: r.value("cache_header", |_, text| scalar::header_name(text)),

@@ -39,6 +39,11 @@ pub enum ProxyError {
     },
     /// A limit refused.
     Limited(Limit),
+    /// Nobody serves the model that was asked for.
+    ModelNotFound {
+        /// Which it is, and which there are.
+        message: String,
+    },
     /// The gateway refused.
     Shed {
         /// Why.
@@ -95,7 +100,7 @@ impl ProxyError {
     pub fn status(&self) -> StatusCode {
         let code = match self {
             Self::BadRequest { status, .. } => *status,
-            Self::NoRoute | Self::Shed { why: Shed::ModelNotServed, .. } => 404,
+            Self::NoRoute | Self::ModelNotFound { .. } | Self::Shed { why: Shed::ModelNotServed, .. } => 404,
             Self::Unauthorized { .. } => 401,
             Self::Forbidden { .. } => 403,
             Self::Limited(limit) if limit.limited.terminal => 413,
@@ -115,6 +120,7 @@ impl ProxyError {
             Self::Limited(limit) if limit.limited.terminal => "request_exceeds_limit",
             Self::Limited(limit) => limit.limited.by,
             Self::NoRoute => "no_route",
+            Self::ModelNotFound { .. } => Shed::ModelNotServed.code(),
             Self::Shed { why, .. } => why.code(),
             Self::Upstream { failure, .. } => match failure {
                 Failure::Connect => "endpoint_unreachable",
@@ -148,6 +154,7 @@ impl ProxyError {
             Self::BadRequest { status, .. } => *status == 408,
             Self::Limited(limit) => !limit.limited.terminal,
             Self::NoRoute
+            | Self::ModelNotFound { .. }
             | Self::Unauthorized { .. }
             | Self::Forbidden { .. }
             | Self::Shed { why: Shed::ModelNotServed, .. } => false,
@@ -165,6 +172,7 @@ impl ProxyError {
             Self::BadRequest { message, .. } | Self::Unauthorized { message, .. } | Self::Forbidden { message, .. } => {
                 (*message).to_owned()
             }
+            Self::ModelNotFound { message } => message.clone(),
             Self::Limited(limit) => limit.message(),
             Self::NoRoute => "no route takes this request: see `routes` in the gateway's config".to_owned(),
             Self::Shed { why, pool, .. } => format!("pool {pool}: {}", why.message()),
@@ -186,9 +194,10 @@ impl ProxyError {
 
     fn kind(&self) -> &'static str {
         match self {
-            Self::BadRequest { .. } | Self::NoRoute | Self::Shed { why: Shed::ModelNotServed, .. } => {
-                "invalid_request_error"
-            }
+            Self::BadRequest { .. }
+            | Self::NoRoute
+            | Self::ModelNotFound { .. }
+            | Self::Shed { why: Shed::ModelNotServed, .. } => "invalid_request_error",
             Self::Unauthorized { .. } => "authentication_error",
             Self::Forbidden { .. } => "permission_error",
             Self::Limited(limit) if limit.limited.terminal => "invalid_request_error",
@@ -199,10 +208,15 @@ impl ProxyError {
         }
     }
 
+    /// The parameter at fault, where there is one.
+    fn param(&self) -> Option<&'static str> {
+        matches!(self, Self::ModelNotFound { .. }).then_some("model")
+    }
+
     /// The body, in the shape OpenAI's clients read.
     pub fn body(&self) -> Bytes {
         let error = serde_json::json!({
-            "error": { "message": self.message(), "type": self.kind(), "param": null, "code": self.code() }
+            "error": { "message": self.message(), "type": self.kind(), "param": self.param(), "code": self.code() }
         });
         Bytes::from(error.to_string())
     }

@@ -14,6 +14,7 @@ use crate::request::explained;
 use crate::request::goal;
 use crate::request::grpc;
 use crate::request::headers::{forwarded_for, is_event_stream, strip_hop_by_hop, wants_trailers};
+use crate::request::model_list::{self, Asker};
 use crate::request::orca;
 use crate::request::prompt_blocks;
 use crate::request::relay::{Download, End, Relay};
@@ -22,8 +23,9 @@ use crate::socket::buffers::Piece;
 use crate::state::governor::{self, Left, Need};
 use crate::state::phase::Phase;
 use crate::state::pool::PoolHandle;
-use crate::state::snapshot::Snapshot;
+use crate::state::snapshot::{Routed, Snapshot};
 use crate::upstream::endpoint_handle::EndpointHandle;
+use bytes::Bytes;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue, RETRY_AFTER, TE, UPGRADE,
 };
@@ -122,7 +124,8 @@ pub(crate) async fn serve(own: Own, n: u64, mut request: Request<Incoming>) -> R
     let wants_pool = explain.is_some();
     let pool = snapshot.pools.iter().find(|p| wants_pool && p.name == open.record().pool).map(Arc::clone);
     let mut response = match result {
-        Ok((answer, budget)) => relay(&core, open, answer, budget, &handover),
+        Ok(Came::FromEngine(answer, budget)) => relay(&core, open, answer, budget, &handover),
+        Ok(Came::Own(body, left)) => tell(open, body, left.as_ref()),
         Err(error) => {
             let mut response = refuse(open, &error, way.failed.as_deref());
             if is_call {
@@ -150,6 +153,17 @@ pub(crate) async fn serve(own: Own, n: u64, mut request: Request<Incoming>) -> R
     Ok(response)
 }
 
+/// Where an answer comes from.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly all are the large one, and boxing it would cost each an allocation"
+)]
+enum Came {
+    FromEngine(Answer, Budget),
+    /// The gateway's own, and what is left of the tightest limit.
+    Own(Bytes, Option<Left>),
+}
+
 /// What `answer` comes to, or the word that time is up; the connection polls once more when it is.
 fn unless_cut<T>(
     mut answer: Pin<&mut impl Future<Output = Result<T, ProxyError>>>,
@@ -169,7 +183,7 @@ async fn answer(
     open: &mut Open,
     way: &mut Way,
     explain: Option<&mut Explain>,
-) -> Result<(Answer, Budget), ProxyError> {
+) -> Result<Came, ProxyError> {
     let (mut head, body) = request.into_parts();
     let tenant = snapshot.tenants.identify(&mut head.headers, peer)?;
     let body = sniff::read(&head.headers, body, &snapshot.limits).await?;
@@ -177,7 +191,12 @@ async fn answer(
     let fields = fields_of(&head.headers, &body, openai)?;
     let model = fields.text("model");
     let header = |name: &str| head.headers.get(name).and_then(|v| v.to_str().ok());
-    let routed = snapshot.route(head.uri.path(), model.as_deref(), &tenant.name, header).ok_or(ProxyError::NoRoute)?;
+    let routed = snapshot.route(head.uri.path(), model.as_deref(), &tenant.name, header);
+    let asker = Asker { snapshot, tenant: &tenant, headers: &head.headers };
+    if let Some(own) = listed(core, &asker, routed, &head, open.record(), way).await? {
+        return Ok(own);
+    }
+    let routed = routed.ok_or(ProxyError::NoRoute)?;
     let pool = Arc::clone(&routed.pool);
     let record = open.record();
     record.tenant = Arc::clone(&tenant.name);
@@ -222,14 +241,50 @@ async fn answer(
         cost: need.prompt_tokens + need.output_tokens,
         deadline: total.map(|t| open.arrived + t),
     };
+    let asker = Asker { snapshot, tenant: &tenant, headers: &asked.headers };
+    let came = send(core, &pool, &asked, need, way, explain).await;
+    came.map_err(|error| asker.explained(error, &open.record().model, routed))
+}
+
+/// Brings `asked` to an engine within its limits and its time.
+async fn send(
+    core: &Rc<Core>,
+    pool: &Arc<PoolHandle>,
+    asked: &Asked,
+    need: Need,
+    way: &mut Way,
+    explain: Option<&mut Explain>,
+) -> Result<Came, ProxyError> {
     let going = async {
         let budget = core.shared.governor.reserve(need).await?;
-        Ok::<_, ProxyError>((exchange(core, &pool, &asked, way, explain).await?, budget))
+        Ok(Came::FromEngine(exchange(core, pool, asked, way, explain).await?, budget))
     };
-    match total {
+    match pool.settings().timeouts.total {
         Some(limit) => tokio::time::timeout(limit, going).await.map_err(|_| ProxyError::TotalTimeout)?,
         None => going.await,
     }
+}
+
+/// The list of models, where it is asked for and ours to give: it counts as one request and no token.
+async fn listed(
+    core: &Core,
+    asker: &Asker<'_>,
+    routed: Option<&Routed>,
+    head: &Parts,
+    record: &mut Record,
+    way: &mut Way,
+) -> Result<Option<Came>, ProxyError> {
+    let Some(wanted) = model_list::wanted(&head.method, head.uri.path()) else { return Ok(None) };
+    record.tenant = Arc::clone(&asker.tenant.name);
+    record.pool = routed.map_or_else(Arc::default, |r| Arc::clone(&r.name));
+    let Some(own) = asker.answer(&wanted, routed)? else { return Ok(None) };
+    let (tenant, route) = (Arc::clone(&record.tenant), own.route);
+    let need = Need { tenant, model: String::new(), route, prompt_tokens: 0.0, output_tokens: 0.0 };
+    let mut budget = core.shared.governor.reserve(need).await?;
+    way.reason.push_str("models;merged");
+    record.bytes_out = own.body.len() as u64;
+    budget.on_end(None, 0, true);
+    Ok(Some(Came::Own(own.body, budget.left())))
 }
 
 /// What the request needs of the limits.
@@ -377,6 +432,19 @@ fn relay(
     let mut response = Response::new(download);
     *response.status_mut() = head.status;
     *response.headers_mut() = head.headers;
+    response
+}
+
+/// An answer of our own that is no refusal.
+fn tell(mut open: Open, body: Bytes, left: Option<&Left>) -> Response<Download> {
+    open.record().ttft_s = open.core.shared.clock.now().secs_since(open.arrived);
+    open.close(StatusCode::OK.as_u16(), Verdict::Success.as_str());
+    let mut response = Response::new(Download::Own(Some(Piece::Shared(body))));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(left) = left {
+        tell_left(headers, left);
+    }
     response
 }
 
