@@ -3,7 +3,7 @@
 use crate::state::governor::Left;
 use crate::state::phase::STOPPING;
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderName, StatusCode};
 use std::time::Duration;
 use tidegate_core::limit::{Limited, Scope};
 use tidegate_core::outcome::Failure;
@@ -20,6 +20,13 @@ pub enum ProxyError {
         message: &'static str,
         /// 400, 413, 414, 431, 501, 505.
         status: u16,
+    },
+    /// A header by which the request speaks to the gateway says nothing that can be understood.
+    InvalidHeader {
+        /// Which.
+        name: HeaderName,
+        /// What it may say, and what it says.
+        message: String,
     },
     /// No route takes the request.
     NoRoute,
@@ -100,6 +107,7 @@ impl ProxyError {
     pub fn status(&self) -> StatusCode {
         let code = match self {
             Self::BadRequest { status, .. } => *status,
+            Self::InvalidHeader { .. } => 400,
             Self::NoRoute | Self::ModelNotFound { .. } | Self::Shed { why: Shed::ModelNotServed, .. } => 404,
             Self::Unauthorized { .. } => 401,
             Self::Forbidden { .. } => 403,
@@ -119,6 +127,7 @@ impl ProxyError {
             Self::BadRequest { code, .. } | Self::Unauthorized { code, .. } | Self::Forbidden { code, .. } => code,
             Self::Limited(limit) if limit.limited.terminal => "request_exceeds_limit",
             Self::Limited(limit) => limit.limited.by,
+            Self::InvalidHeader { .. } => "invalid_header",
             Self::NoRoute => "no_route",
             Self::ModelNotFound { .. } => Shed::ModelNotServed.code(),
             Self::Shed { why, .. } => why.code(),
@@ -154,6 +163,7 @@ impl ProxyError {
             Self::BadRequest { status, .. } => *status == 408,
             Self::Limited(limit) => !limit.limited.terminal,
             Self::NoRoute
+            | Self::InvalidHeader { .. }
             | Self::ModelNotFound { .. }
             | Self::Unauthorized { .. }
             | Self::Forbidden { .. }
@@ -172,7 +182,7 @@ impl ProxyError {
             Self::BadRequest { message, .. } | Self::Unauthorized { message, .. } | Self::Forbidden { message, .. } => {
                 (*message).to_owned()
             }
-            Self::ModelNotFound { message } => message.clone(),
+            Self::InvalidHeader { message, .. } | Self::ModelNotFound { message } => message.clone(),
             Self::Limited(limit) => limit.message(),
             Self::NoRoute => "no route takes this request: see `routes` in the gateway's config".to_owned(),
             Self::Shed { why, pool, .. } => format!("pool {pool}: {}", why.message()),
@@ -195,6 +205,7 @@ impl ProxyError {
     fn kind(&self) -> &'static str {
         match self {
             Self::BadRequest { .. }
+            | Self::InvalidHeader { .. }
             | Self::NoRoute
             | Self::ModelNotFound { .. }
             | Self::Shed { why: Shed::ModelNotServed, .. } => "invalid_request_error",
@@ -209,8 +220,12 @@ impl ProxyError {
     }
 
     /// The parameter at fault, where there is one.
-    fn param(&self) -> Option<&'static str> {
-        matches!(self, Self::ModelNotFound { .. }).then_some("model")
+    fn param(&self) -> Option<&str> {
+        match self {
+            Self::InvalidHeader { name, .. } => Some(name.as_str()),
+            Self::ModelNotFound { .. } => Some("model"),
+            _ => None,
+        }
     }
 
     /// The body, in the shape OpenAI's clients read.

@@ -15,6 +15,7 @@ pub(crate) mod headers;
 pub(crate) mod lease;
 pub(crate) mod model_list;
 pub(crate) mod orca;
+pub(crate) mod own_header;
 pub(crate) mod prompt_blocks;
 pub(crate) mod relay;
 pub(crate) mod service;

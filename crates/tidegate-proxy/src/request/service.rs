@@ -10,7 +10,7 @@ use crate::request::budget::Budget;
 use crate::request::client_key;
 use crate::request::error::ProxyError;
 use crate::request::exchange::{Answer, Way, exchange};
-use crate::request::explained;
+use crate::request::explained::{self, EXPLAIN};
 use crate::request::goal;
 use crate::request::grpc;
 use crate::request::headers::{forwarded_for, is_event_stream, strip_hop_by_hop, wants_trailers};
@@ -52,7 +52,6 @@ static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 static ENDPOINT: HeaderName = HeaderName::from_static("x-tidegate-endpoint");
 static REASON: HeaderName = HeaderName::from_static("x-tidegate-reason");
 static PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-static EXPLAIN: HeaderName = HeaderName::from_static("x-tidegate-explain");
 
 /// Longest request id taken from a client.
 const MAX_REQUEST_ID: usize = 128;
@@ -106,10 +105,12 @@ pub(crate) async fn serve(own: Own, n: u64, mut request: Request<Incoming>) -> R
     record.request_id = id.to_str().unwrap_or_default().to_owned();
     record.method = name_of(request.method());
     record.path = request.uri().path().to_owned();
-    let mut explain = request.headers().get(&EXPLAIN).is_some_and(|v| v == "1").then(Explain::default);
+    let asked = explained::wanted(request.headers_mut());
     let mut way = Way::default();
     let is_call = grpc::is_call(request.headers());
     let checked = watch.refusal_of(n).map_or_else(|| http2::check(&mut request, &snapshot.limits), Err);
+    let (mut explain, asked) = asked.map_or_else(|fault| (None, Err(fault)), |explain| (explain, Ok(())));
+    let checked = checked.and(asked);
     let result = match checked {
         Err(fault) => Err(fault),
         Ok(()) => {
@@ -327,9 +328,7 @@ fn upstream_head(
     if trailers {
         head.headers.insert(TE, HeaderValue::from_static("trailers"));
     }
-    for name in [&EXPECT, &EXPLAIN] {
-        head.headers.remove(name);
-    }
+    head.headers.remove(EXPECT);
     forwarded_for(&mut head.headers, &peer.text);
     if peer.tls {
         head.headers.insert(PROTO.clone(), HeaderValue::from_static("https"));
