@@ -41,6 +41,7 @@ mod rules;
 mod scalar;
 mod schema;
 mod secret;
+mod served;
 mod slo;
 mod stream_end;
 mod template;

@@ -339,6 +339,7 @@ impl Section for Pool {
             Switch::Off | Switch::Absent => None,
         };
         warn_of_idle_endpoint_keys(r, &endpoints, load.as_ref(), prefix_cache.as_ref());
+        warn_of_idle_places(r, &endpoints);
         Self {
             name: String::new(),
             // The stand-in for a policy that could not be read; a config with it is never returned.
@@ -431,6 +432,15 @@ fn warn_of_idle_endpoint_keys(
         let hint = "for example: `load: { accelerator: { url: 'http://{host}:9400/metrics' } }`".to_owned();
         r.warning("endpoints", found, "load.accelerator beside it", hint);
     }
+}
+
+/// Says which endpoints have places for adapters that nobody knows of.
+fn warn_of_idle_places(r: &mut Reader<'_, '_>, endpoints: &[Endpoint]) {
+    let is_idle = |e: &&Endpoint| e.max_adapters.is_some() && e.adapters.is_empty();
+    let Some(idle) = endpoints.iter().find(is_idle).filter(|_| !r.is_set("models")) else { return };
+    let found = format!("max_adapters of {} without adapters: no request is known to ask for one", idle.url);
+    let hint = "for example, at the endpoint: `adapters: [support-de]`; or ask the engines: `models: {}` of the pool";
+    r.warning("endpoints", found, "adapters beside it, or models of the pool", hint.to_owned());
 }
 
 /// The endpoints: at least one, none twice, not all drained.

@@ -7,6 +7,7 @@ use crate::pool::Pool;
 use crate::problem::{ProblemKind, Severity};
 use crate::reader::{Reader, Section, below, scalar_value};
 use crate::scalar;
+use crate::served;
 use crate::walk::{Complaint, Mark, Place, describe};
 
 /// One route: what it takes and where that goes.
@@ -178,6 +179,9 @@ impl Section for Match {
     };
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
+        if r.is_set("models") {
+            r.mark(served::OF_ROUTE, "models", String::new());
+        }
         Self {
             path: r.value("path", scalar::path),
             models: globs(r, "models"),
