@@ -74,6 +74,7 @@ async fn one_list_has_what_all_endpoints_serve_each_once() {
         (records[0].outcome, records[0].status, &*records[0].pool, &*records[0].endpoint),
         ("success", 200, "p", "")
     );
+    assert!(records[0].ttft_s == 0.0 && records[0].total_s > 0.0, "no time of an engine: {records:?}");
     assert!(records[0].bytes_out > 100 && records[3].outcome == "model_not_found", "{records:?}");
     // Three answers were counted by the limit on requests, and no token by the other.
     assert_eq!(t.gateway.governor().with(|limits, _| limits.outstanding()), 0, "nothing stays reserved");

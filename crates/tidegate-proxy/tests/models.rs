@@ -106,10 +106,18 @@ async fn a_refusal_names_the_model_whatever_it_is_called_and_only_what_the_tenan
     assert!(message.ends_with("`open-70b`, `open-8b`, `shared-1`"), "no route leads to the fourth: {message}");
     let (_, message) = of("secret-3", "a").await;
     assert!(message.ends_with("`secret-1`, `secret-2`"), "{message}");
-    let odd = format!("open-\r\nx-forged: 1\u{2028}\"}}`{}", "x".repeat(100_000));
+    let odd = format!("open-\r\nx-forged: 1\u{2028}\"}}`{}", "x".repeat(900));
     let (status, message) = of(&odd, "b").await;
     assert!(
         status == 404 && message.chars().count() < 250 && !message.contains(['\r', '\n', '\u{2028}']),
         "{message:?}"
     );
+    // Limits and records keep names, so names have a bound; where a body is opaque it may be something else.
+    let (status, message) = of(&format!("open-{}", "x".repeat(1020)), "b").await;
+    assert_eq!((status, message.as_str()), (400, "the name of the model is longer than 1024 bytes"));
+    let mut client = t.client().await;
+    let body = format!("{{\"model\":\"shared-{}\"}}", "x".repeat(1020));
+    client.post("/render", &format!("{JSON}authorization: Bearer key-a\r\n"), &body).await;
+    let reply = client.reply().await;
+    assert!(reply.status == 404 && reply.text().contains("no_route"), "{}", reply.text());
 }

@@ -6,7 +6,6 @@
 
 use crate::request::error::ProxyError;
 use crate::request::shown::shown;
-use http::header::Entry;
 use http::{HeaderMap, HeaderName};
 
 /// A header, and what it may say.
@@ -26,12 +25,11 @@ impl OwnHeader {
     /// # Errors
     /// If it stands there more than once, or its value is none that it may have.
     pub(crate) fn take(&self, headers: &mut HeaderMap) -> Result<Option<u64>, ProxyError> {
-        let Entry::Occupied(entry) = headers.entry(&self.name) else { return Ok(None) };
-        let (_, values) = entry.remove_entry_mult();
-        let values: Vec<_> = values.collect();
-        let [value] = values.as_slice() else {
-            return Err(self.refuse(&format!("it stands there {} times", values.len())));
-        };
+        let times = headers.get_all(&self.name).iter().count();
+        let Some(value) = headers.remove(&self.name) else { return Ok(None) };
+        if times > 1 {
+            return Err(self.refuse(&format!("it stands there {times} times")));
+        }
         let text = String::from_utf8_lossy(value.as_bytes());
         let text = text.trim();
         let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());

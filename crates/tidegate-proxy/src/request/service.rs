@@ -55,6 +55,8 @@ static PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Longest request id taken from a client.
 const MAX_REQUEST_ID: usize = 128;
+/// Longest name of a model, bytes.
+const MAX_MODEL: usize = 1024;
 
 /// A record that is written even if the request's future is dropped: then the client has left.
 struct Open {
@@ -190,7 +192,7 @@ async fn answer(
     let body = sniff::read(&head.headers, body, &snapshot.limits).await?;
     let openai = head.uri.path().starts_with("/v1/");
     let fields = fields_of(&head.headers, &body, openai)?;
-    let model = fields.text("model");
+    let model = model_of(&fields, openai)?;
     let header = |name: &str| head.headers.get(name).and_then(|v| v.to_str().ok());
     let routed = snapshot.route(head.uri.path(), model.as_deref(), &tenant.name, header);
     let asker = Asker { snapshot, tenant: &tenant, headers: &head.headers };
@@ -369,6 +371,20 @@ fn fields_of<'b>(headers: &HeaderMap, body: &'b Sniffed, openai: bool) -> Result
     if openai { Fields::parse(bytes) } else { Ok(Fields::parse(bytes).unwrap_or_default()) }
 }
 
+/// The model that is asked for. Names are kept by limits and in records, so they have a bound.
+fn model_of<'b>(fields: &Fields<'b>, openai: bool) -> Result<Option<Cow<'b, str>>, ProxyError> {
+    match fields.text("model") {
+        // Where we do not claim to understand the body it may be something else by that name.
+        Some(name) if name.len() > MAX_MODEL && !openai => Ok(None),
+        Some(name) if name.len() > MAX_MODEL => Err(ProxyError::BadRequest {
+            code: "invalid_model",
+            message: "the name of the model is longer than 1024 bytes",
+            status: 400,
+        }),
+        name => Ok(name),
+    }
+}
+
 /// Whether the header `name` says that the answer came from a cache.
 fn cache_hit(headers: &HeaderMap, name: &str) -> Option<bool> {
     let value = headers.get(name)?.as_bytes().trim_ascii_start();
@@ -434,9 +450,8 @@ fn relay(
     response
 }
 
-/// An answer of our own that is no refusal.
-fn tell(mut open: Open, body: Bytes, left: Option<&Left>) -> Response<Download> {
-    open.record().ttft_s = open.core.shared.clock.now().secs_since(open.arrived);
+/// An answer of our own that is no refusal. Its time says nothing of engines, so it is none to the first byte.
+fn tell(open: Open, body: Bytes, left: Option<&Left>) -> Response<Download> {
     open.close(StatusCode::OK.as_u16(), Verdict::Success.as_str());
     let mut response = Response::new(Download::Own(Some(Piece::Shared(body))));
     let headers = response.headers_mut();
