@@ -12,7 +12,8 @@ use crate::state::snapshot::{Routed, Snapshot};
 use crate::state::tenant::Tenant;
 use bytes::Bytes;
 use http::{HeaderMap, Method};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tidegate_config::{ListedModel, ModelList, closest};
@@ -106,16 +107,14 @@ impl Asker<'_> {
         let route = Arc::clone(routed.map_or(&first.routed.name, |r| &r.name));
         let models = self.models(&open);
         let body = match wanted {
-            Wanted::All => {
-                json!({ "object": "list", "data": models.iter().map(|(m, since)| card(m, *since)).collect::<Vec<_>>() })
-            }
-            Wanted::One(id) => match models.iter().find(|(m, _)| m.id == *id) {
-                Some((model, since)) => card(model, *since),
+            Wanted::All => written(&List { object: "list", data: models.iter().map(Listed::card).collect() }),
+            Wanted::One(id) => match models.iter().find(|m| m.model.id == *id) {
+                Some(listed) => written(&listed.card()),
                 None if open.iter().any(|o| o.listing.unknown > 0) && routed.is_some() => return Ok(None),
-                None => return Err(not_found(id, None, models.iter().map(|(m, _)| m.id.as_str()))),
+                None => return Err(not_found(id, None, models.iter().map(|m| m.model.id.as_str()))),
             },
         };
-        Ok(Some(OwnAnswer { body: Bytes::from(body.to_string()), route }))
+        Ok(Some(OwnAnswer { body, route }))
     }
 
     /// `error` of a request for `model`, which `routed` took: if nobody in its pool serves that, the refusal says what is served there. Only what
@@ -143,15 +142,15 @@ impl Asker<'_> {
         .collect()
     }
 
-    /// What can be asked for, each once, and when its pool began to be.
-    fn models(&self, open: &[Open<'_>]) -> Vec<(ListedModel, u64)> {
-        let mut models: Vec<(ListedModel, u64)> = Vec::new();
+    /// What can be asked for, each once.
+    fn models<'o>(&self, open: &'o [Open<'_>]) -> Vec<Listed<'o>> {
+        let mut models: Vec<Listed<'o>> = Vec::new();
         let mut places: HashMap<&str, usize> = HashMap::new();
         for (at, here) in open.iter().enumerate() {
+            let since_unix_s = here.routed.pool.live.since_unix_s();
             let goes_elsewhere = |name: &str| {
-                open[..at]
-                    .iter()
-                    .any(|o| o.routed.takes(name) && here.path().starts_with(o.routed.path().unwrap_or("")))
+                let takes_away = |o: &Open<'_>| here.path().starts_with(o.routed.path().unwrap_or_default());
+                open[..at].iter().any(|o| o.routed.takes(name) && takes_away(o))
             };
             for model in &here.listing.models {
                 let name = model.id.as_str();
@@ -161,10 +160,10 @@ impl Asker<'_> {
                     continue;
                 }
                 match places.get(name) {
-                    Some(place) => models[*place].0.merge(model.clone()),
+                    Some(place) => models[*place].model.to_mut().merge(model.clone()),
                     None => {
                         places.insert(name, models.len());
-                        models.push((model.clone(), here.routed.pool.live.since_unix_s()));
+                        models.push(Listed { model: Cow::Borrowed(model), since_unix_s });
                     }
                 }
             }
@@ -173,22 +172,51 @@ impl Asker<'_> {
     }
 }
 
+/// A model, and when the pool began to be that serves it.
+struct Listed<'o> {
+    model: Cow<'o, ListedModel>,
+    since_unix_s: u64,
+}
+
+impl Listed<'_> {
+    fn card(&self) -> Card<'_> {
+        let model = &*self.model;
+        Card {
+            id: &model.id,
+            object: "model",
+            created: model.created.unwrap_or(self.since_unix_s),
+            owned_by: model.owned_by.as_deref().unwrap_or(OWNER),
+            root: model.root.as_deref(),
+            parent: model.parent.as_deref(),
+            max_model_len: model.max_model_len,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct List<'o> {
+    object: &'static str,
+    data: Vec<Card<'o>>,
+}
+
 /// One entry, in the words of OpenAI and vLLM. What is not known is left out, but for what OpenAI's clients insist on.
-fn card(model: &ListedModel, since_unix_s: u64) -> Value {
-    let owner = model.owned_by.as_deref().unwrap_or(OWNER);
-    let created = model.created.unwrap_or(since_unix_s);
-    let mut card = Map::new();
-    card.insert("id".to_owned(), json!(model.id));
-    card.insert("object".to_owned(), json!("model"));
-    card.insert("created".to_owned(), json!(created));
-    card.insert("owned_by".to_owned(), json!(owner));
-    let more = [
-        ("root", model.root.as_ref().map(|v| json!(v))),
-        ("parent", model.parent.as_ref().map(|v| json!(v))),
-        ("max_model_len", model.max_model_len.map(|v| json!(v))),
-    ];
-    card.extend(more.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
-    Value::Object(card)
+#[derive(Serialize)]
+struct Card<'o> {
+    id: &'o str,
+    object: &'static str,
+    created: u64,
+    owned_by: &'o str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    root: Option<&'o str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<&'o str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_model_len: Option<u32>,
+}
+
+/// As JSON; texts and numbers always can be.
+fn written(value: &impl Serialize) -> Bytes {
+    Bytes::from(serde_json::to_vec(value).unwrap_or_default())
 }
 
 /// The refusal that names `model`, and a few of `served`, those that are spelt most like it first.
