@@ -178,3 +178,20 @@ async fn who_asks_sees_what_it_can_ask_for_and_nothing_else() {
     assert!(one.status == 404 && !one.text().contains("`private-1`,"), "{}", one.text());
     assert!(!one.text().contains("gold"), "{}", one.text());
 }
+
+#[tokio::test]
+async fn whose_tokens_are_used_up_still_sees_what_there_is() {
+    let e = Scripted::answering("e", "an answer").await;
+    let endpoints = [format!("{{ url: '{}', models: [llama] }}", e.url())];
+    let t = Running::with(&endpoints, "policy: adaptive", "rate_limits: [{ name: words, limit: 20 tokens/h }]");
+    let body = json!({ "model": "llama", "prompt": "a".repeat(60), "max_tokens": 1 }).to_string();
+    let ask = async || {
+        let mut client = t.client().await;
+        client.post("/v1/completions", "content-type: application/json\r\n", &body).await;
+        client.reply().await
+    };
+    assert_eq!(ask().await.status, 200);
+    let refused = ask().await;
+    assert!(refused.status == 429 && refused.text().contains("`words`"), "{}", refused.text());
+    assert_eq!(names(&get(&t, "/v1/models", "").await), ["llama"]);
+}

@@ -282,7 +282,8 @@ async fn listed(
     record.pool = routed.map_or_else(Arc::default, |r| Arc::clone(&r.name));
     let Some(own) = asker.answer(&wanted, routed)? else { return Ok(None) };
     let (tenant, route) = (Arc::clone(&record.tenant), own.route);
-    let need = Need { tenant, model: String::new(), route, prompt_tokens: 0.0, output_tokens: 0.0 };
+    let (prompt_tokens, output_tokens, asks_no_engine) = (0.0, 0.0, true);
+    let need = Need { tenant, model: String::new(), route, prompt_tokens, output_tokens, asks_no_engine };
     let mut budget = core.shared.governor.reserve(need).await?;
     way.reason.push_str("models;merged");
     record.bytes_out = own.body.len() as u64;
@@ -300,6 +301,7 @@ fn need_of(core: &Core, record: &Record, route: &Arc<str>, fields: &Fields<'_>) 
         route: Arc::clone(route),
         prompt_tokens: f64::from(record.prompt_tokens),
         output_tokens: if fields.generates() { expected(fields.max_tokens()) } else { 0.0 },
+        asks_no_engine: false,
     }
 }
 
