@@ -38,8 +38,9 @@ impl ListedModel {
 }
 
 impl Endpoint {
-    /// What the endpoint serves, where its engine told `told`: what the config says goes before, as it does for requests; of a model that both name,
-    /// what the engine tells of it stays. `None` where no model is known, so that it serves any.
+    /// What the endpoint serves, where its engine told `told`: what the config says goes before, as it does for requests; of a model that both
+    /// name, what the engine tells of it stays. Adapters of an endpoint with one model are of that model. `None` where no model is known, so that
+    /// it serves any.
     pub fn listed(&self, told: &[ListedModel]) -> Option<Vec<ListedModel>> {
         let own = |names: &[String], is_adapter: bool| -> Vec<ListedModel> {
             let known = |id: &String| told.iter().find(|t| t.id == *id).cloned();
@@ -54,6 +55,12 @@ impl Endpoint {
             None => from_told(false),
         };
         listed.extend(if self.adapters.is_empty() { from_told(true) } else { own(&self.adapters, true) });
+        // Of one model alone there can be no doubt.
+        let mut bases = listed.iter().filter(|m| !m.is_adapter).map(|m| m.id.clone());
+        if let (Some(only), None) = (bases.next(), bases.next()) {
+            let orphans = listed.iter_mut().filter(|m| m.is_adapter && m.parent.is_none());
+            orphans.for_each(|m| m.parent = Some(only.clone()));
+        }
         if self.max_context.is_some() {
             listed.iter_mut().for_each(|m| m.max_model_len = self.max_context);
         }
@@ -95,5 +102,9 @@ mod tests {
         let listed = endpoint("models: [a], max_context: 4096").listed(&told).unwrap();
         assert_eq!((listed[0].root.as_deref(), listed[0].max_model_len), (Some("meta/a"), Some(4096)));
         assert_eq!(listed[1].parent.as_deref(), Some("a"));
+        let of_one = endpoint("models: [b], adapters: [c]").listed(&[]).unwrap();
+        assert_eq!((of_one[0].parent.as_deref(), of_one[1].parent.as_deref()), (None, Some("b")));
+        let of_two = endpoint("models: [a, b], adapters: [c]").listed(&[]).unwrap();
+        assert_eq!(of_two[2].parent, None, "whose it is nobody said");
     }
 }

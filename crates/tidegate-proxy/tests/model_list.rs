@@ -55,6 +55,7 @@ async fn one_list_has_what_all_endpoints_serve_each_once() {
         (&json!("model"), &json!("tidegate"), &json!(8192))
     );
     assert!(llama["created"].as_u64().is_some_and(|s| s > 1_700_000_000) && llama.get("parent").is_none(), "{llama}");
+    assert_eq!(list["data"][2]["parent"], "llama", "the only model there");
     for path in ["/v1/models/org/qwen", "/v1/models/org%2Fqwen"] {
         let one: Value = serde_json::from_slice(&get(&t, path, "").await.body).unwrap();
         assert_eq!((&one["id"], &one["max_model_len"]), (&json!("org/qwen"), &json!(4096)), "{path}");
