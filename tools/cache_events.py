@@ -6,11 +6,7 @@ is gone; requests go on all the while.
 """
 
 import json
-import os
 import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 import urllib.request
@@ -19,9 +15,10 @@ from typing import Any
 import msgspec
 import zmq
 
-BINARY = sys.argv[1]
-processes = []
-passed = 0
+import running
+from running import start_engine
+
+check = running.Checks("cache events")
 
 
 def structs(**kind):
@@ -115,22 +112,11 @@ def endpoints():
 
 def until(what, fact):
     """Waits up to 20 s for `fact` of the endpoints."""
-    global passed
-    end = time.time() + 20
-    while not fact(*endpoints()):
-        if time.time() > end:
-            seen = [(e["cache"], e.get("signals")) for e in endpoints()]
-            raise SystemExit(f"cache events: {what}: FAILED: {json.dumps(seen)}")
+    end, seen = time.time() + 20, endpoints()
+    while not fact(*seen) and time.time() < end:
         time.sleep(0.05)
-    passed += 1
-    print(f"  ok  {what}")
-
-
-def start_engine():
-    command = [BINARY, "engine", "--model", "llm", "--preset", "h100-8b", "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    processes.append(process)
-    return json.loads(process.stdout.readline())["address"]
+        seen = endpoints()
+    check(what, fact(*seen), json.dumps([(e["cache"], e.get("signals")) for e in seen]))
 
 
 def start_gateway(engines, ports, late):
@@ -145,15 +131,7 @@ def start_gateway(engines, ports, late):
         f"  late:\n    endpoints: [{{ url: 'http://{engines[0]}' }}]\n    prefix_cache:\n"
         f"      events: {{ url: 'tcp://{{host}}:{late.port}', replay: 'tcp://{{host}}:{late.replay}' }}\nroutes: [{{ pool: chat }}]\n"
     )
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml", delete=False) as file:
-        file.write(config)
-    process = subprocess.Popen([BINARY, "serve", "-c", file.name], stderr=subprocess.PIPE, text=True)
-    processes.append(process)
-    for line in process.stderr:
-        if "listening on " in line:
-            os.unlink(file.name)
-            return line.split("listening on ")[1].split()[0]
-    raise SystemExit("the gateway did not start")
+    return running.start_gateway(config)
 
 
 def ask(base, prompt):
@@ -177,7 +155,7 @@ def main():
     late = Publisher(free_port(), lambda n: n, free_port())
     for _ in range(5):
         late.send(late.stored(10))
-    base = start_gateway([start_engine(), start_engine()], [lists.port, maps.port], late)
+    base = start_gateway([start_engine()["address"], start_engine()["address"]], [lists.port, maps.port], late)
     until("all are heard and nothing is known yet", lambda *all: all_heard(all))
     # PUB forgets what it says before a subscription has arrived.
     time.sleep(0.2)
@@ -219,11 +197,10 @@ def main():
     late.send(late.stored(3), arrives=False)
     late.send(late.removed(4))
     until("and for what was lost", lambda *all: heard(all[2], "counted", 50 * 16) and all[2]["cache"]["gaps"] == 0)
-    print(f"cache events: {passed} checks passed")
+    print(f"cache events: {check.passed} checks passed")
 
 
 try:
     main()
 finally:
-    for process in processes:
-        process.kill()
+    running.stop_all()

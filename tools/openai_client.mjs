@@ -1,8 +1,8 @@
 // The official OpenAI client for Node through a real gateway: chat, a stream, a stream left early, embeddings, models, errors.
-// node openai_client.mjs BASE_URL FOLDER, where FOLDER/node_modules has `openai`.
+// node openai_client.mjs BASE_URL FOLDER [MODEL...], where FOLDER/node_modules has `openai`; with models: only whether these are listed and found.
 import { createRequire } from "node:module";
 
-const [base, folder] = process.argv.slice(2);
+const [base, folder, ...expected] = process.argv.slice(2);
 const require = createRequire(`${folder}/`);
 const OpenAI = require("openai").OpenAI;
 const client = new OpenAI({ baseURL: `${base}/v1`, apiKey: "sk-test", maxRetries: 0 });
@@ -15,6 +15,19 @@ function check(what, fact) {
     process.exit(1);
   }
   console.log(`  ok  Node: ${what}`);
+}
+
+if (expected.length) {
+  const listed = [];
+  for await (const found of client.models.list()) listed.push(found.id);
+  check("models of two engines in one list", listed.join() === expected.join());
+  for (const name of expected) {
+    const one = await client.models.retrieve(name);
+    check(`one model, ${name}`, one.id === name && one.object === "model");
+  }
+  const missing = await client.models.retrieve("sim-smal").catch((error) => error);
+  check("a model that nobody has is not found", missing instanceof OpenAI.NotFoundError && missing.code === "model_not_found");
+  process.exit(0);
 }
 
 const answer = await client.chat.completions.create({ model, messages, max_tokens: 7 });

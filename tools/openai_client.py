@@ -1,6 +1,6 @@
 """Real clients through a real gateway.
 
-The official OpenAI client: chat, streams (byte-exact), completions, embeddings, models, errors; in clear over HTTP/1.1, and over TLS and
+The official OpenAI client: chat, streams (byte-exact), completions, embeddings, models (of engines that differ, too), errors; in clear over HTTP/1.1, and over TLS and
 HTTP/2. A call of gRPC and a conversation by WebSocket, in clear and over TLS.
 """
 
@@ -8,12 +8,11 @@ import asyncio
 import concurrent.futures
 import json
 import os
-import signal
 import ssl
 import subprocess
-import sys
 import tempfile
 import threading
+import time
 import urllib.request
 
 import grpc
@@ -23,41 +22,17 @@ import trustme
 import websockets.asyncio.client
 import websockets.sync.server
 
-BINARY = sys.argv[1]
-passed = 0
-processes = []
+import running
+from running import start_engine
 
-
-def check(what, fact):
-    global passed
-    if not fact:
-        raise SystemExit(f"openai client: {what}: FAILED")
-    passed += 1
-    print(f"  ok  {what}")
-
-
-def start_engine(name):
-    process = subprocess.Popen(
-        [BINARY, "engine", "--model", "llm", "--preset", "h100-8b", "--name", name, "--json"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    processes.append(process)
-    return json.loads(process.stdout.readline())
+check = running.Checks("openai client")
 
 
 def start_gateway(engines, listener="", pool=""):
     endpoints = "".join(f"      - {{ url: \"http://{e['address']}\" }}\n" for e in engines)
-    config = f"listeners: [{{ address: '127.0.0.1:0'{listener} }}]\nadmin: off\npools:\n  chat:\n    policy: adaptive\n{pool}    endpoints:\n{endpoints}"
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml", delete=False) as file:
-        file.write(config)
-    process = subprocess.Popen([BINARY, "serve", "-c", file.name], stderr=subprocess.PIPE, text=True)
-    processes.append(process)
-    for line in process.stderr:
-        if "listening on " in line:
-            os.unlink(file.name)
-            return line.split("listening on ")[1].split()[0]
-    raise SystemExit("the gateway did not start")
+    return running.start_gateway(
+        f"listeners: [{{ address: '127.0.0.1:0'{listener} }}]\nadmin: off\npools:\n  chat:\n    policy: adaptive\n{pool}    endpoints:\n{endpoints}"
+    )
 
 
 def raw_stream(base, body):
@@ -121,19 +96,49 @@ def run(base, http, version):
         check("errors arrive as the client's own exceptions", error.status_code == 400)
 
 
-def run_node(base, trusted=""):
+def run_node(base, trusted="", models=None):
     """The client for Node, where there is one; tools/openai-client puts it beside the virtual environment."""
-    global passed
     folder = os.environ.get("OPENAI_NODE", "")
     if not folder:
         return print("  --  Node: skipped, as node or npm is not installed")
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "openai_client.mjs")
     environment = {**os.environ, "NODE_EXTRA_CA_CERTS": trusted} if trusted else None
-    done = subprocess.run(["node", script, base, folder], stdout=subprocess.PIPE, text=True, timeout=60, env=environment)
+    done = subprocess.run(["node", script, base, folder, *(models or [])], stdout=subprocess.PIPE, text=True, timeout=60, env=environment)
     print(done.stdout, end="")
     if done.returncode:
         raise SystemExit("openai client for Node: FAILED")
-    passed += done.stdout.count("  ok  ")
+    check.passed += done.stdout.count("  ok  ")
+
+
+def run_models():
+    """Two engines with different models, known by asking them: one list, and every model in it can be asked for."""
+    question = [{"role": "user", "content": "Where does the tide go?"}]
+    names = ["sim-small", "org/sim-large"]
+    engines = [start_engine("--name", name.replace("/", "-"), "--served-model", name) for name in names]
+    base = start_gateway(engines, pool="    models: { interval: 1s }\n")
+    client = openai.OpenAI(base_url=f"{base}/v1", api_key="sk-test", max_retries=0)
+    # Until both have been asked the list is one engine's, or has one of both.
+    end = time.monotonic() + 20
+    while [m.id for m in client.models.list()] != names and time.monotonic() < end:
+        time.sleep(0.05)
+    listed = list(client.models.list())
+    check("models of two engines in one list", [m.id for m in listed] == names, str(listed))
+    check("a model is whole", all(m.object == "model" and m.owned_by == "tidegate" and isinstance(m.created, int) for m in listed))
+    for name, engine in zip(names, engines):
+        check(f"one model, {name}", client.models.retrieve(name).id == name)
+        answer = client.chat.completions.with_raw_response.create(model=name, messages=question, max_tokens=1)
+        check(f"{name} is asked where it is served", answer.headers["x-tidegate-endpoint"] == f"http://{engine['address']}")
+    for ask in [
+        lambda: client.models.retrieve("sim-smal"),
+        lambda: client.chat.completions.create(model="sim-smal", messages=question, max_tokens=1),
+    ]:
+        try:
+            ask()
+            check("a model that nobody has is not found", False)
+        except openai.NotFoundError as error:
+            told = error.code == "model_not_found" and error.param == "model" and "`sim-smal` does not exist" in error.message and "`sim-small`, " in error.message
+            check("a model that nobody has is not found, and the nearest is named", told, error.message)
+    run_node(base, models=names)
 
 
 def run_byte_exact(base, engine):
@@ -192,11 +197,12 @@ def run_websocket(url, context):
 
 
 def main():
-    engines = [start_engine(f"e{n}") for n in range(3)]
+    engines = [start_engine("--name", f"e{n}") for n in range(3)]
     base = start_gateway(engines)
     run(base, httpx.Client(), "HTTP/1.1")
     run_byte_exact(base, engines[0])
     run_node(base)
+    run_models()
     with tempfile.TemporaryDirectory() as folder:
         authority, cert, key = trustme.CA(), f"{folder}/gateway.pem", f"{folder}/gateway.key"
         issued = authority.issue_cert("127.0.0.1", "localhost")
@@ -241,9 +247,6 @@ def main():
 
 try:
     main()
-    print(f"{passed} passed, 0 failed")
+    print(f"{check.passed} passed, 0 failed")
 finally:
-    for process in processes:
-        process.send_signal(signal.SIGTERM)
-    for process in processes:
-        process.wait(timeout=10)
+    running.stop_all()

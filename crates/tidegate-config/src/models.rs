@@ -8,6 +8,26 @@ use crate::reader::{Reader, Section};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Models(pub Polled);
 
+/// The words of [`ModelList`].
+pub(crate) const MODEL_LISTS: &[&str] = &["merged", "engine"];
+
+/// Who answers `GET /v1/models`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ModelList {
+    /// The gateway, with what all endpoints serve, where it is known.
+    #[default]
+    Merged,
+    /// The endpoint it goes to, as any request.
+    Engine,
+}
+
+impl ModelList {
+    /// The one called `word`.
+    pub(crate) fn named(word: &str) -> Self {
+        if word == "engine" { Self::Engine } else { Self::Merged }
+    }
+}
+
 impl Section for Models {
     const TABLE: &'static Table = &Table {
         place: "pools.NAME.models",

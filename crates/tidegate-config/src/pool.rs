@@ -8,7 +8,7 @@ use crate::endpoint_tls::{self, EndpointTls, Protocol};
 use crate::health::Health;
 use crate::key::{Absent, Key, Kind, Table};
 use crate::load::Load;
-use crate::models::Models;
+use crate::models::{MODEL_LISTS, ModelList, Models};
 use crate::policy::{self, Policy};
 use crate::prefix_cache::PrefixCache;
 use crate::problem::ProblemKind;
@@ -49,6 +49,8 @@ pub struct Pool {
     pub load: Option<Load>,
     /// The page that tells which models an endpoint serves; `None`: nobody asks.
     pub models: Option<Models>,
+    /// Who answers `GET /v1/models`.
+    pub model_list: ModelList,
     /// Time an endpoint takes to load a LoRA adapter that it does not hold.
     pub adapter_load: Duration,
     /// What is remembered of prompts sent; `None`: nothing.
@@ -200,6 +202,13 @@ const KEYS: &[Key] = &[
         example: "{ path: /v1/models, interval: 10s }",
     },
     Key {
+        name: "model_list",
+        kind: Kind::Choice(MODEL_LISTS),
+        absent: Absent::Default("merged"),
+        summary: "Who answers `GET /v1/models` and `GET /v1/models/ID`: merged is the gateway, with what all endpoints in use serve, where that is known by their `models` or by asking them; engine is the endpoint it goes to, which knows only its own.",
+        example: "engine",
+    },
+    Key {
         name: "adapter_load",
         kind: Kind::Duration { min: 0.0, max: 600.0, word: None },
         absent: Absent::Default("200ms"),
@@ -330,6 +339,7 @@ impl Section for Pool {
             Switch::Off | Switch::Absent => None,
         };
         warn_of_idle_endpoint_keys(r, &endpoints, load.as_ref(), prefix_cache.as_ref());
+        warn_of_idle_places(r, &endpoints);
         Self {
             name: String::new(),
             // The stand-in for a policy that could not be read; a config with it is never returned.
@@ -340,6 +350,7 @@ impl Section for Pool {
             health: r.table("health"),
             load,
             models: r.table("models"),
+            model_list: ModelList::named(r.choice("model_list")),
             adapter_load: r.duration("adapter_load"),
             prefix_cache,
             cache_header: r.value("cache_header", |_, text| scalar::header_name(text)),
@@ -421,6 +432,15 @@ fn warn_of_idle_endpoint_keys(
         let hint = "for example: `load: { accelerator: { url: 'http://{host}:9400/metrics' } }`".to_owned();
         r.warning("endpoints", found, "load.accelerator beside it", hint);
     }
+}
+
+/// Says which endpoints have places for adapters that nobody knows of.
+fn warn_of_idle_places(r: &mut Reader<'_, '_>, endpoints: &[Endpoint]) {
+    let is_idle = |e: &&Endpoint| e.max_adapters.is_some() && e.adapters.is_empty();
+    let Some(idle) = endpoints.iter().find(is_idle).filter(|_| !r.is_set("models")) else { return };
+    let found = format!("max_adapters of {} without adapters: no request is known to ask for one", idle.url);
+    let hint = "for example, at the endpoint: `adapters: [support-de]`; or ask the engines: `models: {}` of the pool";
+    r.warning("endpoints", found, "adapters beside it, or models of the pool", hint.to_owned());
 }
 
 /// The endpoints: at least one, none twice, not all drained.

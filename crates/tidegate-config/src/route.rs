@@ -7,6 +7,7 @@ use crate::pool::Pool;
 use crate::problem::{ProblemKind, Severity};
 use crate::reader::{Reader, Section, below, scalar_value};
 use crate::scalar;
+use crate::served;
 use crate::walk::{Complaint, Mark, Place, describe};
 
 /// One route: what it takes and where that goes.
@@ -45,8 +46,18 @@ impl Match {
         header: impl Fn(&str) -> Option<&'h str>,
     ) -> bool {
         self.path.as_deref().is_none_or(|prefix| path.starts_with(prefix))
-            && (self.models.is_empty() || model.is_some_and(|m| self.models.iter().any(|glob| glob.matches(m))))
-            && (self.tenants.is_empty() || self.tenants.iter().any(|glob| glob.matches(tenant)))
+            && self.takes(model)
+            && self.is_open_to(tenant, header)
+    }
+
+    /// Whether a request for `model` fits, as far as its model goes.
+    pub fn takes(&self, model: Option<&str>) -> bool {
+        self.models.is_empty() || model.is_some_and(|m| self.models.iter().any(|glob| glob.matches(m)))
+    }
+
+    /// Whether a request of `tenant` with these headers fits, as far as these go.
+    pub fn is_open_to<'h>(&self, tenant: &str, header: impl Fn(&str) -> Option<&'h str>) -> bool {
+        (self.tenants.is_empty() || self.tenants.iter().any(|glob| glob.matches(tenant)))
             && self.headers.iter().all(|(name, glob)| header(name).is_some_and(|value| glob.matches(value)))
     }
 
@@ -168,6 +179,9 @@ impl Section for Match {
     };
 
     fn read(r: &mut Reader<'_, '_>) -> Self {
+        if r.is_set("models") {
+            r.mark(served::OF_ROUTE, "models", String::new());
+        }
         Self {
             path: r.value("path", scalar::path),
             models: globs(r, "models"),

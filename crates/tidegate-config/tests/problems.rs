@@ -618,6 +618,54 @@ fn what_endpoints_say_of_themselves_and_nobody_asks_for_is_said() {
 }
 
 #[test]
+fn places_for_adapters_that_nobody_knows_are_said() {
+    let warned = |of_endpoint: &str, more: &str| {
+        common::summary(&format!(
+            "listeners: [{{ address: 127.0.0.1:0 }}]\npools:\n  p:\n    endpoints: [{{ url: http://a:1, {of_endpoint} }}]\n{more}"
+        ))
+    };
+    let found = warned("max_adapters: 4", "");
+    assert!(found.contains("max_adapters of http://a:1 without adapters"), "{found}");
+    assert_eq!(warned("max_adapters: 4, adapters: [x]", ""), "");
+    assert_eq!(warned("max_adapters: auto", ""), "");
+    assert_eq!(warned("max_adapters: 4", "    models: {}\n"), "");
+}
+
+#[test]
+fn a_route_for_a_model_that_its_pool_does_not_serve_is_said() {
+    let warned = |models: &str, endpoints: &str, more: &str| {
+        common::summary(&format!(
+            "listeners: [{{ address: 127.0.0.1:0 }}]\nroutes:\n  - {{ match: {{ models: {models} }}, pool: p }}\n  - {{ pool: q }}\n\
+             pools:\n  p: {{ endpoints: [{endpoints}]{more} }}\n  q: {{ endpoints: [{{ url: http://z:1 }}] }}\n"
+        ))
+    };
+    const BOTH: &str =
+        "{ url: http://a:1, models: [llama-8b] }, { url: http://b:1, models: [qwen], adapters: [qwen-de] }";
+    let found = warned("['llama-*', qwen-dee, mistral]", BOTH, "");
+    assert!(found.contains("qwen-dee, mistral, which no endpoint of the pool p serves"), "{found}");
+    assert!(
+        found.contains("routes[0].match.models") && found.ends_with("did you mean `qwen-de` in place of `qwen-dee`?"),
+        "{found}"
+    );
+    for fine in ["['llama-*', qwen-de]", "['*']", "qwen"] {
+        assert_eq!(warned(fine, BOTH, ""), "", "{fine}");
+    }
+    // Who is asked, or says nothing, may serve more.
+    assert_eq!(warned("mistral", BOTH, ", models: {}"), "", "adapters of the first are not known");
+    assert!(
+        warned("mistral", "{ url: http://b:1, models: [qwen], adapters: [qwen-de] }", ", models: {}")
+            .contains("mistral")
+    );
+    assert_eq!(warned("mistral", "{ url: http://a:1, models: [llama] }, { url: http://b:1 }", ""), "");
+    let broken = warned(
+        "mistral",
+        "{ url: http://a:1, models: [llama] }, { url: http://b:1, models: [mistral], weight: x }",
+        "",
+    );
+    assert!(!broken.contains("no endpoint of the pool"), "what could not be read may serve it: {broken}");
+}
+
+#[test]
 fn goals_of_tenants_need_a_pool_that_asks_for_them() {
     let warned = |slo: &str, more: &str| {
         let tenants = format!(

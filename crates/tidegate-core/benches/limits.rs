@@ -85,7 +85,7 @@ fn bench(bencher: Bencher<'_, '_>, rules: Rules, tenants: usize, share: f64) {
             route: "chat",
             prompt_tokens: 300.0,
             output_tokens: 200.0,
-            cost: 0.0,
+            ..Ask::default()
         };
         match limits.reserve(now, &ask) {
             Ok(held) => {

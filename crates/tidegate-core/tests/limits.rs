@@ -19,7 +19,7 @@ fn secs(s: f64) -> Instant {
 }
 
 fn ask<'a>(tenant: &'a str, model: &'a str, tokens: f64) -> Ask<'a> {
-    Ask { tenant, model, route: "chat", prompt_tokens: tokens, output_tokens: 0.0, cost: 0.0 }
+    Ask { tenant, model, route: "chat", prompt_tokens: tokens, ..Ask::default() }
 }
 
 fn used(tokens: f64) -> Actual {
@@ -398,7 +398,7 @@ proptest! {
             match step {
                 Step::Reserve { tenant, model, prompt, output } => {
                     let (tenant, model) = (format!("t{tenant}"), format!("m{model}"));
-                    let ask = Ask { tenant: &tenant, model: &model, route: "chat", prompt_tokens: prompt, output_tokens: output, cost: 0.0 };
+                    let ask = Ask { tenant: &tenant, model: &model, route: "chat", prompt_tokens: prompt, output_tokens: output, ..Ask::default() };
                     // Ticks and names that were due anyway.
                     let _ = limits.clone().reserve(now, &ask);
                     limits.want(now, &ask);
@@ -443,4 +443,22 @@ proptest! {
         let full = |l: &tidegate_core::limit::limits::Level<'_>| l.level >= l.depth * 0.999 || l.quantity.is_none() || l.path.first().is_some_and(|t| *t > "t1");
         prop_assert!(limits.levels_at(end).iter().all(full), "{:?}", limits.levels_at(end));
     }
+}
+
+#[test]
+fn who_asks_no_engine_is_no_concern_of_limits_on_tokens() {
+    let minute = |amount| RateConfig::new(Scope::Global, amount, MINUTE);
+    let rules =
+        vec![rate("calls", Quantity::Requests, minute(2.0)), rate("words", Quantity::TotalTokens, minute(10.0))];
+    let mut limits = Limits::new(secs(0.0), &LimitsConfig { rules, ..LimitsConfig::default() });
+    let now = secs(1.0);
+    let held = limits.reserve(now, &ask("a", "m", 10.0)).unwrap();
+    limits.settle(now, held, &used(500.0));
+    let free = Ask { asks_no_engine: true, ..ask("a", "", 0.0) };
+    let refused = limits.reserve(now, &Ask { asks_no_engine: false, ..free }).unwrap_err();
+    assert_eq!(refused.rule, "words", "in debt, even for a request of no tokens");
+    let held = limits.reserve(now, &free).unwrap();
+    limits.settle(now, held, &Actual::default());
+    let refused = limits.reserve(now, &free).unwrap_err();
+    assert_eq!((refused.rule.as_str(), limits.outstanding()), ("calls", 0), "it counts as a request");
 }

@@ -21,7 +21,7 @@ use tidegate_core::rng::Rng;
 use tidegate_core::time::Duration;
 
 fn ask(tenant: &str) -> Ask<'_> {
-    Ask { tenant, model: "m", route: "r", prompt_tokens: 1.0, output_tokens: 0.0, cost: 1.0 }
+    Ask { tenant, model: "m", route: "r", prompt_tokens: 1.0, output_tokens: 0.0, cost: 1.0, ..Ask::default() }
 }
 
 fn rule(name: &str, limit: LimitConfig) -> LimitsConfig {

@@ -206,6 +206,15 @@ async fn a_caller_can_ask_why() {
     assert!(urls.iter().all(|u| explain.contains(u)), "{explain}");
     client.get("/", "").await;
     assert_eq!(client.reply().await.header("x-tidegate-explain"), None);
+    client.get("/", "x-tidegate-explain: 0\r\n").await;
+    let silent = client.reply().await;
+    assert_eq!((silent.status, silent.header("x-tidegate-explain")), (200, None));
+    for bad in ["x-tidegate-explain: yes\r\n", "x-tidegate-explain: 1\r\nx-tidegate-explain: 0\r\n"] {
+        client.get("/", bad).await;
+        let reply = client.reply().await;
+        assert_eq!(reply.status, 400);
+        assert!(reply.text().contains("x-tidegate-explain is 1 or 0, given once"), "{}", reply.text());
+    }
     let pool = &t.gateway.pools()[0];
     pool.with(|p, now| {
         let report = LoadReport { sampled_at: now, unfit: Some(Unfit::GpuTooHot), ..LoadReport::default() };

@@ -61,11 +61,26 @@ async fn a_request_s_goal_comes_before_its_tenant_s_and_that_before_the_pool_s()
 async fn a_goal_that_is_none_is_refused_and_without_slo_the_header_passes() {
     let e = engine(Duration::ZERO).await;
     let t = Running::with(&[e.url()], "slo: {}", "");
-    for bad in ["0", "soon", "-5", "3600001", "1.5"] {
+    for bad in [
+        "0",
+        "soon",
+        "-5",
+        "3600001",
+        "1.5",
+        "100\r\nx-tidegate-ttft-ms: 100",
+        "100\r\nX-Tidegate-TTFT-ms: 200",
+        "100, 200",
+    ] {
         let reply = ask(&t, &format!("x-tidegate-ttft-ms: {bad}\r\n")).await;
         assert_eq!(reply.status, 400, "{bad}");
-        assert!(reply.text().contains("\"code\":\"invalid_goal\""), "{}", reply.text());
+        let text = reply.text();
+        assert!(
+            text.contains("\"code\":\"invalid_header\"") && text.contains("\"param\":\"x-tidegate-ttft-ms\""),
+            "{text}"
+        );
     }
+    let outcomes = t.outcomes();
+    assert_eq!(outcomes, ["invalid_header"; 8]);
     for bad in ["0", "60001"] {
         let reply = ask(&t, &format!("x-tidegate-tpot-ms: {bad}\r\n")).await;
         assert!(reply.status == 400 && reply.text().contains("x-tidegate-tpot-ms is"), "{}", reply.text());

@@ -40,6 +40,10 @@ async fn a_request_goes_where_its_model_is_and_one_that_nobody_has_is_404() {
     assert_eq!(reply.status, 404, "{}", reply.text());
     let text = reply.text();
     assert!(text.contains("\"code\":\"model_not_found\"") && text.contains("invalid_request_error"), "{text}");
+    assert!(
+        text.contains("`mistral`") && text.contains("`llama`, `qwen`") && text.contains("\"param\":\"model\""),
+        "{text}"
+    );
     assert_eq!(reply.header("retry-after"), None, "waiting does not help");
     // What they say themselves is heard where the settings say nothing, and is in the journal.
     let pool = &t.gateway.pools()[0];
@@ -71,4 +75,49 @@ async fn prompts_and_answers_that_do_not_fit_go_where_they_do() {
     let short = [ask(&t, &of("m"), "").await, ask(&t, &of("m"), "").await];
     let went = |url: &str| short.iter().any(|r| r.header("x-tidegate-endpoint") == Some(url));
     assert!(went(&small.url()) && went(&large.url()), "short ones go anywhere");
+}
+
+#[tokio::test]
+async fn a_refusal_names_the_model_whatever_it_is_called_and_only_what_the_tenant_may_ask_for() {
+    let e = Scripted::answering("e", "ok").await;
+    let key = |key: &str| tidegate_proxy::digest(key).iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let yaml = format!(
+        "tenants: {{ identify: [{{ api_key: {{}} }}], named: {{ a: {{ keys: ['sha256:{}'] }}, b: {{ keys: ['sha256:{}'], models: ['open-*'] }} }} }}\n\
+         routes:\n  - {{ match: {{ tenants: [a], models: ['secret-*'] }}, pool: own }}\n  - {{ match: {{ models: ['open-*', 'shared-*'] }}, pool: shared }}\n\
+         pools:\n  own: {{ endpoints: [{{ url: '{url}', models: [secret-1, secret-2] }}] }}\n  \
+         shared: {{ endpoints: [{{ url: '{url}', models: [open-8b, open-70b, shared-1, hidden] }}] }}",
+        key("key-a"),
+        key("key-b"),
+        url = e.url()
+    );
+    let t = Running::from_yaml(&yaml);
+    let of = async |model: &str, tenant: &str| {
+        let body = serde_json::json!({ "model": model, "prompt": "x" }).to_string();
+        let reply = ask(&t, &body, &format!("authorization: Bearer key-{tenant}\r\n")).await;
+        let answer: serde_json::Value = serde_json::from_slice(&reply.body).expect("JSON whatever was asked for");
+        (reply.status, answer["error"]["message"].as_str().unwrap_or_default().to_owned())
+    };
+    let (status, message) = of("open-80b", "b").await;
+    assert_eq!(
+        (status, message.as_str()),
+        (404, "The model `open-80b` does not exist; served by the pool shared: `open-70b`, `open-8b`")
+    );
+    let (_, message) = of("open-80b", "a").await;
+    assert!(message.ends_with("`open-70b`, `open-8b`, `shared-1`"), "no route leads to the fourth: {message}");
+    let (_, message) = of("secret-3", "a").await;
+    assert!(message.ends_with("`secret-1`, `secret-2`"), "{message}");
+    let odd = format!("open-\r\nx-forged: 1\u{2028}\"}}`{}", "x".repeat(900));
+    let (status, message) = of(&odd, "b").await;
+    assert!(
+        status == 404 && message.chars().count() < 250 && !message.contains(['\r', '\n', '\u{2028}']),
+        "{message:?}"
+    );
+    // Limits and records keep names, so names have a bound; where a body is opaque it may be something else.
+    let (status, message) = of(&format!("open-{}", "x".repeat(1020)), "b").await;
+    assert_eq!((status, message.as_str()), (400, "the name of the model is longer than 1024 bytes"));
+    let mut client = t.client().await;
+    let body = format!("{{\"model\":\"shared-{}\"}}", "x".repeat(1020));
+    client.post("/render", &format!("{JSON}authorization: Bearer key-a\r\n"), &body).await;
+    let reply = client.reply().await;
+    assert!(reply.status == 404 && reply.text().contains("no_route"), "{}", reply.text());
 }

@@ -29,4 +29,4 @@ mod work;
 mod zmtp;
 
 pub use metric::{Follow, Reading, Seen, TellSeen, Unread, follow};
-pub use watch::{Clock, Tell, TellFacts, TellServes, Told, Watch};
+pub use watch::{Clock, Tell, TellFacts, TellModels, TellServes, Told, Watch};

@@ -1,7 +1,7 @@
 //! What an engine says it serves: its models page, and the adapters its metrics tell of.
 //!
 //! The page is OpenAI's list of models. Beyond its ids, vLLM and SGLang tell the longest context (`max_model_len`) and, of a LoRA adapter, the
-//! model it belongs to (`parent`). An answer that cannot be read changes nothing: what an engine serves does not end because it is busy.
+//! model it belongs to (`parent`). Decisions go by hashes of names; the entries themselves are told for lists that people read. An answer that cannot be read changes nothing: what an engine serves does not end because it is busy.
 
 use crate::client::Client;
 use crate::dial::Dial;
@@ -9,11 +9,11 @@ use crate::metric::samples;
 use crate::miss::Miss;
 use crate::pace::Pace;
 use crate::poll::{JITTER, backoff, rest};
-use crate::watch::{Clock, TellFacts, TellServes};
+use crate::watch::{Clock, TellFacts, TellModels, TellServes};
 use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tidegate_config::Polled;
+use tidegate_config::{ListedModel, Polled};
 use tidegate_core::hash::hash_bytes;
 use tidegate_core::id::EndpointId;
 use tidegate_core::placement::Serves;
@@ -56,9 +56,9 @@ impl Serving {
 
     fn on_models(&self, listed: &Listed) {
         self.change(|s| {
-            let hashes = |names: &[String]| names.iter().map(|n| hash(n)).collect();
-            (s.models, s.adapters) = (Some(hashes(&listed.models)), hashes(&listed.adapters));
-            s.max_context = listed.max_context;
+            let hashes = |are_adapters| listed.names(are_adapters).map(hash).collect();
+            (s.models, s.adapters) = (Some(hashes(false)), hashes(true));
+            s.max_context = listed.max_context();
             s.is_unread = false;
         });
     }
@@ -95,9 +95,7 @@ fn hash(name: &str) -> u64 {
 /// What a models page says.
 #[derive(Debug, Default, PartialEq)]
 struct Listed {
-    models: Vec<String>,
-    adapters: Vec<String>,
-    max_context: Option<u32>,
+    entries: Vec<ListedModel>,
     /// There were more than are taken in.
     is_cut: bool,
 }
@@ -114,17 +112,33 @@ impl Listed {
         let mut listed = Self::default();
         let named = entries.iter().filter_map(|e| Some((e.get("id")?.as_str().filter(|id| !id.is_empty())?, e)));
         for (id, entry) in named {
-            if listed.models.len() + listed.adapters.len() == MAX_MODELS {
+            if listed.entries.len() == MAX_MODELS {
                 listed.is_cut = true;
                 break;
             }
-            let is_adapter = entry.get("parent").is_some_and(|p| !p.is_null());
-            let kind = if is_adapter { &mut listed.adapters } else { &mut listed.models };
-            kind.push(id.to_owned());
+            let text = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
             let length = entry.get("max_model_len").and_then(Value::as_f64).filter(|n| *n >= 1.0).map(|n| n as u32);
-            listed.max_context = [listed.max_context, length].into_iter().flatten().min();
+            listed.entries.push(ListedModel {
+                id: id.to_owned(),
+                is_adapter: entry.get("parent").is_some_and(|p| !p.is_null()),
+                parent: text("parent"),
+                root: text("root"),
+                owned_by: text("owned_by"),
+                created: entry.get("created").and_then(Value::as_u64),
+                max_model_len: length,
+            });
         }
-        if listed.models.is_empty() && listed.adapters.is_empty() { Err(Miss::NoModel) } else { Ok(listed) }
+        if listed.entries.is_empty() { Err(Miss::NoModel) } else { Ok(listed) }
+    }
+
+    /// Names of adapters, or of models.
+    fn names(&self, are_adapters: bool) -> impl Iterator<Item = &str> {
+        self.entries.iter().filter(move |e| e.is_adapter == are_adapters).map(|e| e.id.as_str())
+    }
+
+    /// The shortest context that any of them takes.
+    fn max_context(&self) -> Option<u32> {
+        self.entries.iter().filter_map(|e| e.max_model_len).min()
     }
 }
 
@@ -145,6 +159,8 @@ pub(crate) struct ModelsPoller<D> {
     pub(crate) client: Client<D>,
     pub(crate) polled: Polled,
     pub(crate) serving: Arc<Serving>,
+    pub(crate) id: EndpointId,
+    pub(crate) tell_models: TellModels,
     pub(crate) tell_facts: TellFacts,
     pub(crate) clock: Clock,
     pub(crate) rng: Rng,
@@ -163,6 +179,8 @@ impl<D: Dial> ModelsPoller<D> {
             match &listed {
                 Ok(listed) => {
                     (missed, is_read) = (0, true);
+                    // First, so that whoever is refused by what follows can be told what there is.
+                    (self.tell_models)(self.id, &listed.entries);
                     self.serving.on_models(listed);
                 }
                 Err(miss) => {
@@ -186,13 +204,13 @@ impl<D: Dial> ModelsPoller<D> {
             ..SignalFacts::default()
         };
         if let Ok(listed) = listed {
-            let shown = |name: &String| name.chars().take(200).collect::<String>();
-            facts.models = listed.models.iter().chain(&listed.adapters).take(MAX_SHOWN).map(shown).collect();
+            let shown = |name: &str| name.chars().take(200).collect::<String>();
+            facts.models = listed.names(false).chain(listed.names(true)).take(MAX_SHOWN).map(shown).collect();
             facts.trouble = listed.is_cut.then(|| format!("more than {MAX_MODELS} models: the rest is not known"));
             let there = [
-                ("models", !listed.models.is_empty()),
-                ("adapters", !listed.adapters.is_empty()),
-                ("max_context", listed.max_context.is_some()),
+                ("models", listed.names(false).next().is_some()),
+                ("adapters", listed.names(true).next().is_some()),
+                ("max_context", listed.max_context().is_some()),
             ];
             for (name, is_there) in there {
                 if is_there { facts.present.push(name) } else { facts.missing.push(name) }
@@ -208,7 +226,7 @@ impl<D: Dial> ModelsPoller<D> {
             }
             Some(_) => {}
             None => {
-                let context = listed.as_ref().ok().and_then(|l| l.max_context);
+                let context = listed.as_ref().ok().and_then(Listed::max_context);
                 let context = context.map_or_else(|| "none".to_owned(), |n| n.to_string());
                 tracing::info!(pool, endpoint, models = ?facts.models, max_context = context, "models read");
             }
@@ -225,14 +243,21 @@ mod tests {
     #[test]
     fn vllm_s_page_tells_models_adapters_and_the_context() {
         let page = br#"{"object":"list","data":[
-            {"id":"llama","object":"model","root":"meta/llama","parent":null,"max_model_len":8192},
+            {"id":"llama","object":"model","created":1700000000,"owned_by":"vllm","root":"meta/llama","parent":null,"max_model_len":8192},
             {"id":"support-de","object":"model","root":"/l/de","parent":"llama","max_model_len":null}]}"#;
-        let expected = Listed {
-            models: vec!["llama".to_owned()],
-            adapters: vec!["support-de".to_owned()],
-            max_context: Some(8192),
-            is_cut: false,
+        let llama = ListedModel {
+            root: Some("meta/llama".to_owned()),
+            owned_by: Some("vllm".to_owned()),
+            created: Some(1_700_000_000),
+            max_model_len: Some(8192),
+            ..ListedModel::named("llama", false)
         };
+        let adapter = ListedModel {
+            root: Some("/l/de".to_owned()),
+            parent: Some("llama".to_owned()),
+            ..ListedModel::named("support-de", true)
+        };
+        let expected = Listed { entries: vec![llama, adapter], is_cut: false };
         assert_eq!(Listed::read(page).unwrap(), expected);
     }
 
@@ -242,7 +267,7 @@ mod tests {
             assert!(Listed::read(page).is_err());
         }
         let bare = Listed::read(br#"{"data":[{"id":"m"}]}"#).unwrap();
-        assert_eq!((bare.models.len(), bare.max_context), (1, None));
+        assert_eq!((bare.entries, bare.is_cut), (vec![ListedModel::named("m", false)], false));
     }
 
     #[test]
@@ -250,10 +275,11 @@ mod tests {
         let page = "\u{feff}{\"data\":[{\"id\":\"a\",\"max_model_len\":1e12},{\"id\":7},{},{\"id\":\"\"},\
             {\"id\":\"b\",\"max_model_len\":\"8192\"},{\"id\":\"c\",\"max_model_len\":-5},{\"id\":\"d\",\"max_model_len\":4096.0}]}";
         let listed = Listed::read(page.as_bytes()).unwrap();
-        assert_eq!((listed.models.join(""), listed.max_context), ("abcd".to_owned(), Some(4096)));
+        let names: String = listed.names(false).collect();
+        assert_eq!((names.as_str(), listed.max_context()), ("abcd", Some(4096)));
         let many: Vec<String> = (0..MAX_MODELS + 5).map(|k| format!("{{\"id\":\"m{k}\"}}")).collect();
         let listed = Listed::read(format!("{{\"data\":[{}]}}", many.join(",")).as_bytes()).unwrap();
-        assert_eq!((listed.models.len(), listed.is_cut), (MAX_MODELS, true));
+        assert_eq!((listed.entries.len(), listed.is_cut), (MAX_MODELS, true));
     }
 
     #[test]

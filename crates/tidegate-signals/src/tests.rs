@@ -6,11 +6,11 @@ mod engine;
 mod metrics;
 
 use crate::metric::{Seen, TellSeen, follow_through};
-use crate::watch::{Clock, Tell, TellFacts, TellServes, Told as Ears, Watch};
+use crate::watch::{Clock, Tell, TellFacts, TellModels, TellServes, Told as Ears, Watch};
 use engine::{Engine, Reply};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tidegate_config::{Config, Pool};
+use tidegate_config::{Config, ListedModel, Pool};
 use tidegate_core::event::Event;
 use tidegate_core::id::EndpointId;
 use tidegate_core::load::Degraded;
@@ -33,6 +33,7 @@ struct Told {
     receiver: mpsc::UnboundedReceiver<(u128, Event)>,
     facts: Arc<Mutex<Vec<SignalFacts>>>,
     serves: Arc<Mutex<Vec<Serves>>>,
+    models: Arc<Mutex<Vec<Vec<ListedModel>>>>,
     _watch: Watch,
 }
 
@@ -60,8 +61,12 @@ impl Told {
         let serves: Arc<Mutex<Vec<Serves>>> = Arc::default();
         let heard = Arc::clone(&serves);
         let tell_serves: TellServes = Arc::new(move |_, serves| heard.lock().unwrap().push(serves.clone()));
-        start(&mut _watch, &pool_at(url, lines), &Ears { events: tell, facts: tell_facts, serves: tell_serves, clock });
-        Self { started, receiver, facts, serves, _watch }
+        let models: Arc<Mutex<Vec<Vec<ListedModel>>>> = Arc::default();
+        let heard = Arc::clone(&models);
+        let tell_models: TellModels = Arc::new(move |_, listed| heard.lock().unwrap().push(listed.to_vec()));
+        let ears = Ears { events: tell, facts: tell_facts, serves: tell_serves, models: tell_models, clock };
+        start(&mut _watch, &pool_at(url, lines), &ears);
+        Self { started, receiver, facts, serves, models, _watch }
     }
 
     async fn next(&mut self) -> (u128, Event) {
@@ -299,7 +304,13 @@ async fn a_reload_stops_what_is_gone_and_asks_nothing_anew_of_what_stays() {
         let _ = sender.send(event);
     });
     let clock: Clock = Arc::new(|| tidegate_core::time::Instant::from_nanos(0));
-    let ears = Ears { events: tell, facts: Arc::new(|_, _| {}), serves: Arc::new(|_, _| {}), clock };
+    let ears = Ears {
+        events: tell,
+        facts: Arc::new(|_, _| {}),
+        serves: Arc::new(|_, _| {}),
+        models: Arc::new(|_, _| {}),
+        clock,
+    };
     let mut watch = Watch::default();
     let [first, second] = [pool(&["a", "b"], CHECKS), pool(&["b", "c"], CHECKS)];
     watch.start_through(&engine, &first, &[EndpointId(0), EndpointId(1)], &ears, 7);

@@ -12,7 +12,7 @@ use crate::poll::{LoadPage, Poller};
 use crate::status::StatusPage;
 use crate::work::MetricsPage;
 use std::sync::Arc;
-use tidegate_config::{CacheEvents, Endpoint, EndpointTls, Health, Load, Models, Polled, Pool, Protocol};
+use tidegate_config::{CacheEvents, Endpoint, EndpointTls, Health, ListedModel, Load, Models, Polled, Pool, Protocol};
 use tidegate_core::event::Event;
 use tidegate_core::id::EndpointId;
 use tidegate_core::placement::Serves;
@@ -32,6 +32,9 @@ pub type TellFacts = Arc<dyn Fn(&str, SignalFacts) + Send + Sync>;
 /// Where goes what an endpoint says that it serves, when it differs from the last time; it must not block for long.
 pub type TellServes = Arc<dyn Fn(EndpointId, &Serves) + Send + Sync>;
 
+/// Where goes the list of models that an endpoint gives, each time it was read; it must not block for long.
+pub type TellModels = Arc<dyn Fn(EndpointId, &[ListedModel]) + Send + Sync>;
+
 /// What the tasks of a pool are given.
 #[derive(Clone)]
 pub struct Told {
@@ -41,6 +44,8 @@ pub struct Told {
     pub facts: TellFacts,
     /// Where goes what endpoints serve.
     pub serves: TellServes,
+    /// Where lists of models go.
+    pub models: TellModels,
     /// The clock of the pool.
     pub clock: Clock,
 }
@@ -142,7 +147,7 @@ impl Watch {
                 polls.start(load, id, rng, &mut tasks);
             }
             if let Some(Models(polled)) = &pool.models {
-                tasks.spawn(polls.models(polled, rng(6)).run());
+                tasks.spawn(polls.models(polled, id, rng(6)).run());
             }
             let events = cache_events(pool);
             if let Some(events) = events {
@@ -231,8 +236,10 @@ impl<D: Dial> Polls<'_, D> {
         }
     }
 
-    fn models(&self, polled: &Polled, rng: Rng) -> ModelsPoller<D> {
+    fn models(&self, polled: &Polled, id: EndpointId, rng: Rng) -> ModelsPoller<D> {
         ModelsPoller {
+            id,
+            tell_models: Arc::clone(&self.told.models),
             pool: Arc::clone(self.pool),
             endpoint: self.endpoint.url.to_string().into(),
             client: Client::new(Arc::clone(self.dial), self.endpoint.url.clone()),

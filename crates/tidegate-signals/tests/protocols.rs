@@ -58,7 +58,13 @@ async fn passes(tls: Option<Arc<ServerConfig>>, http2: bool, scheme: &str, pool:
     });
     let clock: Clock = Arc::new(|| Instant::from_nanos(0));
     let mut watch = tidegate_signals::Watch::default();
-    let ears = tidegate_signals::Told { events: tell, facts: Arc::new(|_, _| {}), serves: Arc::new(|_, _| {}), clock };
+    let ears = tidegate_signals::Told {
+        events: tell,
+        facts: Arc::new(|_, _| {}),
+        serves: Arc::new(|_, _| {}),
+        models: Arc::new(|_, _| {}),
+        clock,
+    };
     watch.start(&config.pools[0], &[EndpointId(0)], &ears, 1);
     let Some(Event::Checked { passed, .. }) = told.recv().await else { return false };
     watch.stop().await;

@@ -12,7 +12,6 @@ mod pulse;
 mod recovery;
 mod routing;
 mod rows;
-pub mod sheet;
 pub mod table;
 pub mod tenants;
 
@@ -23,11 +22,8 @@ use detection::Detection;
 use pulse::Pulse;
 use recovery::Recovery;
 pub use routing::RoutingStudy;
-pub use sheet::{Cell, Sheet};
-pub use table::{Answer, Grid};
-use tenants::TenantsStudy;
-
-use crate::batch::Seeds;
+pub use table::{Answer, Cell, Column, Grid};
+pub use tenants::TenantsStudy;
 
 /// Which study, and its settings.
 #[derive(Clone, Debug, Default)]
@@ -109,13 +105,8 @@ impl Study {
         self.routing.as_ref()
     }
 
-    /// Names that a run can be restricted to.
-    pub fn variants(&self) -> Vec<&str> {
-        self.tenants.iter().flat_map(|study| &study.traces).map(|t| t.name.as_str()).collect()
-    }
-
-    /// Runs it over `seeds`; `only` keeps the named variants (all for none).
-    pub fn run(&self, seeds: Seeds, only: &[String]) -> Vec<Sheet> {
-        self.tenants.iter().map(|study| tenants::run(study, seeds, only)).collect()
+    /// The study of shares between tenants, if it is one.
+    pub fn tenants(&self) -> Option<&TenantsStudy> {
+        self.tenants.as_ref()
     }
 }

@@ -3,32 +3,35 @@
 //! To write it anew: TIDEGATE_WRITE_GOLDEN=1 cargo test -p tidegate-sim --test tenants
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends at the first thing that is not as it should be")]
 
+use std::num::NonZeroUsize;
 use tidegate_sim::Scenario;
 use tidegate_sim::batch::Seeds;
-use tidegate_sim::study::{Cell, Sheet};
+use tidegate_sim::study::{Cell, Grid};
 
-fn sheet(seeds: u32, only: &[&str]) -> Sheet {
+fn table(seeds: u32, only: &[&str]) -> Grid {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/tenants.yaml");
     let text = std::fs::read_to_string(path).unwrap();
     let Ok((scenario, warnings)) = Scenario::parse(&text, "tenants.yaml", &|_| None) else { panic!("does not read") };
     assert!(warnings.is_empty());
     let only: Vec<String> = only.iter().map(|name| (*name).to_owned()).collect();
-    scenario.study.unwrap().run(Seeds { first: 1, count: seeds }, &only).remove(0)
+    let (study, seeds) = (scenario.study.unwrap(), Seeds { first: 1, count: seeds });
+    let threads = NonZeroUsize::MIN.saturating_add(1);
+    study.tenants().unwrap().run(seeds, &only, threads, &mut |_, _, _| {}).remove(0)
 }
 
 /// The value of a column in the row of a trace and scheme.
-fn value(sheet: &Sheet, trace: &str, scheme: &str, key: &str) -> f64 {
-    let at = sheet.columns.iter().position(|(_, k)| *k == key).unwrap();
+fn value(table: &Grid, trace: &str, scheme: &str, key: &str) -> f64 {
+    let at = table.columns.iter().position(|c| c.key == key).unwrap();
     let is = |cell: &Cell, text: &str| *cell == Cell::Text(text.to_owned());
-    let row = sheet.rows.iter().find(|row| is(&row[0], trace) && is(&row[1], scheme)).unwrap();
-    if let Cell::Number(n, _) = row[at] { n } else { panic!("{trace} {scheme} {key}: {:?}", row[at]) }
+    let row = table.rows.iter().find(|row| is(&row[0], trace) && is(&row[1], scheme)).unwrap();
+    if let Cell::Number(Some(n), _) = row[at] { n } else { panic!("{trace} {scheme} {key}: {:?}", row[at]) }
 }
 
 const OURS: [&str; 2] = ["ours, refusing", "ours, queueing"];
 
 #[test]
 fn the_table_is_as_kept() {
-    let found = sheet(4, &[]).text();
+    let found = table(4, &[]).text();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/tenants.txt");
     if std::env::var_os("TIDEGATE_WRITE_GOLDEN").is_some() {
         std::fs::write(path, &found).unwrap();
@@ -40,15 +43,15 @@ fn the_table_is_as_kept() {
 #[test]
 fn a_returning_tenant_gets_what_it_asks_from_its_first_request() {
     let names = ["returning", "bursts", "thousand", "all-assured", "two-levels", "ceilings"];
-    let sheet = sheet(4, &names);
+    let table = table(4, &names);
     for trace in names {
         for scheme in OURS {
-            let got = |key| value(&sheet, trace, scheme, key);
+            let got = |key| value(&table, trace, scheme, key);
             assert!(got("first_second_percent") >= 99.9 && got("of_asked_percent") >= 99.9, "{trace}, {scheme}");
             assert!(got("utilisation_percent") >= 99.0, "{trace}, {scheme}");
         }
         assert!(
-            value(&sheet, trace, "shared bucket", "first_second_percent") < 60.0,
+            value(&table, trace, "shared bucket", "first_second_percent") < 60.0,
             "{trace}: first come, first served"
         );
     }
@@ -56,25 +59,25 @@ fn a_returning_tenant_gets_what_it_asks_from_its_first_request() {
 
 #[test]
 fn borrowed_shares_follow_the_weights_and_no_trace_is_less_fair_than_designed() {
-    let sheet = sheet(4, &["returning", "thousand", "all-assured", "weights", "costs", "two-levels", "ceilings"]);
+    let table = table(4, &["returning", "thousand", "all-assured", "weights", "costs", "two-levels", "ceilings"]);
     for scheme in OURS {
-        let unfair = |trace| value(&sheet, trace, scheme, "unfairness");
+        let unfair = |trace| value(&table, trace, scheme, "unfairness");
         assert!(unfair("thousand") <= 0.08 && unfair("costs") <= 0.05, "{scheme}");
         for trace in ["returning", "all-assured", "weights", "two-levels", "ceilings"] {
             assert!(unfair(trace) <= 0.002, "{trace}, {scheme}: {}", unfair(trace));
-            assert!(value(&sheet, trace, scheme, "off_percent") <= 5.0, "{trace}, {scheme}");
+            assert!(value(&table, trace, scheme, "off_percent") <= 5.0, "{trace}, {scheme}");
         }
     }
 }
 
 #[test]
 fn no_window_exceeds_the_stated_bound() {
-    let sheet = sheet(3, &[]);
-    let traces = sheet.rows.iter().filter_map(|row| if let Cell::Text(t) = &row[0] { Some(t.as_str()) } else { None });
+    let table = table(3, &[]);
+    let traces = table.rows.iter().filter_map(|row| if let Cell::Text(t) = &row[0] { Some(t.as_str()) } else { None });
     for trace in traces.collect::<std::collections::BTreeSet<_>>() {
         for scheme in OURS {
             let (excess, bound) =
-                (value(&sheet, trace, scheme, "worst_excess_ms"), value(&sheet, trace, scheme, "bound_ms"));
+                (value(&table, trace, scheme, "worst_excess_ms"), value(&table, trace, scheme, "bound_ms"));
             assert!(excess <= bound + 1e-6, "{trace}, {scheme}: {excess} of {bound} ms");
         }
     }
@@ -82,9 +85,9 @@ fn no_window_exceeds_the_stated_bound() {
 
 #[test]
 fn queueing_restores_what_refusing_loses_on_coarse_costs() {
-    let sheet = sheet(8, &["costs", "lumps"]);
+    let table = table(8, &["costs", "lumps"]);
     for trace in ["costs", "lumps"] {
-        let got = |scheme| value(&sheet, trace, scheme, "of_asked_percent");
+        let got = |scheme| value(&table, trace, scheme, "of_asked_percent");
         assert!(got(OURS[0]) < 95.0 && got(OURS[1]) >= 99.0, "{trace}: {} {}", got(OURS[0]), got(OURS[1]));
     }
 }

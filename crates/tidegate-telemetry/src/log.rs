@@ -102,6 +102,24 @@ mod tests {
     }
 
     #[test]
+    fn what_a_client_names_ends_no_line_and_no_quotation() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let writer = writer.clone();
+            let dispatch = subscriber(&Log { format, level: LogLevel::Debug }, move || writer.clone(), false);
+            let evil = "m\" outcome=\"success\r\nforged\u{2028}line\u{1b}[31m";
+            let record =
+                crate::Record { model: evil.to_owned(), path: evil.to_owned(), ..crate::recent::tests::record("id-1") };
+            tracing::dispatcher::with_default(&dispatch, || crate::telemetry::log(&record));
+        }
+        let bytes = lines.0.lock().unwrap().clone();
+        let text = String::from_utf8(bytes).unwrap();
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(!text.contains(['\r', '\u{1b}']) && !text.contains("m\" outcome"), "{text}");
+    }
+
+    #[test]
     fn the_default_level_has_no_line_per_request() {
         let text = logged(LogFormat::Text, LogLevel::Info);
         assert!(text.contains("listening port=1") && text.lines().count() == 1, "{text}");

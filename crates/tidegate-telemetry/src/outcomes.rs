@@ -36,7 +36,7 @@ pub(crate) const OUTCOMES: [&str; 55] = [
     "ttft_goal_unreachable",
     "tpot_goal_unreachable",
     "model_not_found",
-    "invalid_goal",
+    "invalid_header",
     "global_rate_limit_exceeded",
     "tenant_rate_limit_exceeded",
     "model_rate_limit_exceeded",

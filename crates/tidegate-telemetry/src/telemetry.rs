@@ -163,7 +163,7 @@ impl Sink for Telemetry {
 }
 
 /// One wide event. At `debug`, so that a busy gateway does not write a line per request unless asked.
-fn log(record: &Record) {
+pub(crate) fn log(record: &Record) {
     if !tracing::enabled!(target: "request", tracing::Level::DEBUG) {
         return;
     }

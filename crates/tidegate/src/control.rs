@@ -13,7 +13,7 @@ use tidegate_config::{Config, Shutdown};
 use tidegate_core::event::Event;
 use tidegate_core::load::LoadReport;
 use tidegate_proxy::{Gateway, Governor, Inherited, LateUse, PoolHandle, Saved, StartError};
-use tidegate_signals::{Tell, TellFacts, TellServes, Told, Watch};
+use tidegate_signals::{Tell, TellFacts, TellModels, TellServes, Told, Watch};
 use tidegate_telemetry::Telemetry;
 use tokio::sync::mpsc;
 
@@ -181,12 +181,9 @@ impl Control {
             let watch = self.watches.entry(settings.name.clone()).or_default();
             let seed = u64::from(std::process::id()) + place as u64;
             let (events, facts) = (tell(pool, &self.telemetry), tell_facts(pool, &self.telemetry));
-            watch.start(
-                settings,
-                pool.ids(),
-                &Told { events, facts, serves: tell_serves(pool), clock: Arc::clone(&clock) },
-                seed,
-            );
+            let (serves, models) = (tell_serves(pool), tell_models(pool));
+            let told = Told { events, facts, serves, models, clock: Arc::clone(&clock) };
+            watch.start(settings, pool.ids(), &told, seed);
         }
     }
 
@@ -247,6 +244,12 @@ fn tell(pool: &Arc<PoolHandle>, telemetry: &Arc<Telemetry>) -> Tell {
 fn tell_serves(pool: &Arc<PoolHandle>) -> TellServes {
     let pool = Arc::clone(pool);
     Arc::new(move |id, serves| pool.with_endpoints(|p, now, _| p.on_serves(now, id, serves)))
+}
+
+/// Tells `pool` what its endpoints call what they serve.
+fn tell_models(pool: &Arc<PoolHandle>) -> TellModels {
+    let pool = Arc::clone(pool);
+    Arc::new(move |id, models| pool.on_models(id, models))
 }
 
 /// What a page told, together with what `answered` told of the same endpoint.

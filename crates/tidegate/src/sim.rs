@@ -99,29 +99,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Err(why) => return refuse(&why),
     };
     if let Some(study) = &scenario.study {
-        if args.report.is_some() || !args.policy.is_empty() {
-            return refuse(&Refused(format!("tidegate sim: {name} is a study: it has no --policy and no --report")));
-        }
-        let is_grid = study.breaker().is_some() || study.routing().is_some();
-        if is_grid && !args.variant.is_empty() {
-            return refuse(&Refused(format!("tidegate sim: {name} is a study without variants")));
-        }
-        if let Some(study) = study.breaker() {
-            let seeds = seeds(args, &scenario);
-            return grids::run(args, &name, seeds, &|threads, tick| Ok(study.run(seeds, threads, tick).into()));
-        }
-        if let Some(study) = study.routing() {
-            let seeds = seeds(args, &scenario);
-            let run = |threads, tick: &mut dyn FnMut(usize, usize, u64)| {
-                study.run(&read_trace, seeds, threads, tick).map_err(anyhow::Error::msg)
-            };
-            return grids::run(args, &name, seeds, &run);
-        }
-        let known = study.variants();
-        if let Some(wanted) = args.variant.iter().find(|w| !known.contains(&w.as_str())) {
-            let known = known.join(", ");
-            return refuse(&Refused(format!("tidegate sim: no variant {wanted}; there are {known}")));
-        }
         return study::run(args, &name, study, seeds(args, &scenario));
     }
     let (cells, rows, seeds) = match prepare(args, &scenario) {

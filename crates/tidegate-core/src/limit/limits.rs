@@ -373,7 +373,8 @@ impl State {
 impl Rule {
     /// Whether it is about this request.
     fn counts(&self, ask: &Ask<'_>) -> bool {
-        self.only.as_deref().is_none_or(|route| route == ask.route)
+        let is_of_work = self.quantity != Quantity::Requests;
+        self.only.as_deref().is_none_or(|route| route == ask.route) && !(is_of_work && ask.asks_no_engine)
     }
 
     fn read(&mut self, now: Instant, ask: &Ask<'_>) -> (Found, Option<Limited>) {

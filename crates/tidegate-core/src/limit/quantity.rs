@@ -94,6 +94,8 @@ pub struct Ask<'a> {
     pub output_tokens: f64,
     /// Cost, estimated.
     pub cost: f64,
+    /// No engine does anything for it: limits on tokens and cost neither count nor refuse it, also where they are in debt.
+    pub asks_no_engine: bool,
 }
 
 impl<'a> Ask<'a> {

@@ -3,7 +3,7 @@
 use crate::state::governor::Left;
 use crate::state::phase::STOPPING;
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderName, StatusCode};
 use std::time::Duration;
 use tidegate_core::limit::{Limited, Scope};
 use tidegate_core::outcome::Failure;
@@ -20,6 +20,13 @@ pub enum ProxyError {
         message: &'static str,
         /// 400, 413, 414, 431, 501, 505.
         status: u16,
+    },
+    /// A header by which the request speaks to the gateway says nothing that can be understood.
+    InvalidHeader {
+        /// Which.
+        name: HeaderName,
+        /// What it may say, and what it says.
+        message: String,
     },
     /// No route takes the request.
     NoRoute,
@@ -39,6 +46,11 @@ pub enum ProxyError {
     },
     /// A limit refused.
     Limited(Limit),
+    /// Nobody serves the model that was asked for.
+    ModelNotFound {
+        /// Which it is, and which there are.
+        message: String,
+    },
     /// The gateway refused.
     Shed {
         /// Why.
@@ -95,7 +107,8 @@ impl ProxyError {
     pub fn status(&self) -> StatusCode {
         let code = match self {
             Self::BadRequest { status, .. } => *status,
-            Self::NoRoute | Self::Shed { why: Shed::ModelNotServed, .. } => 404,
+            Self::InvalidHeader { .. } => 400,
+            Self::NoRoute | Self::ModelNotFound { .. } | Self::Shed { why: Shed::ModelNotServed, .. } => 404,
             Self::Unauthorized { .. } => 401,
             Self::Forbidden { .. } => 403,
             Self::Limited(limit) if limit.limited.terminal => 413,
@@ -114,7 +127,9 @@ impl ProxyError {
             Self::BadRequest { code, .. } | Self::Unauthorized { code, .. } | Self::Forbidden { code, .. } => code,
             Self::Limited(limit) if limit.limited.terminal => "request_exceeds_limit",
             Self::Limited(limit) => limit.limited.by,
+            Self::InvalidHeader { .. } => "invalid_header",
             Self::NoRoute => "no_route",
+            Self::ModelNotFound { .. } => Shed::ModelNotServed.code(),
             Self::Shed { why, .. } => why.code(),
             Self::Upstream { failure, .. } => match failure {
                 Failure::Connect => "endpoint_unreachable",
@@ -148,6 +163,8 @@ impl ProxyError {
             Self::BadRequest { status, .. } => *status == 408,
             Self::Limited(limit) => !limit.limited.terminal,
             Self::NoRoute
+            | Self::InvalidHeader { .. }
+            | Self::ModelNotFound { .. }
             | Self::Unauthorized { .. }
             | Self::Forbidden { .. }
             | Self::Shed { why: Shed::ModelNotServed, .. } => false,
@@ -165,6 +182,7 @@ impl ProxyError {
             Self::BadRequest { message, .. } | Self::Unauthorized { message, .. } | Self::Forbidden { message, .. } => {
                 (*message).to_owned()
             }
+            Self::InvalidHeader { message, .. } | Self::ModelNotFound { message } => message.clone(),
             Self::Limited(limit) => limit.message(),
             Self::NoRoute => "no route takes this request: see `routes` in the gateway's config".to_owned(),
             Self::Shed { why, pool, .. } => format!("pool {pool}: {}", why.message()),
@@ -186,9 +204,11 @@ impl ProxyError {
 
     fn kind(&self) -> &'static str {
         match self {
-            Self::BadRequest { .. } | Self::NoRoute | Self::Shed { why: Shed::ModelNotServed, .. } => {
-                "invalid_request_error"
-            }
+            Self::BadRequest { .. }
+            | Self::InvalidHeader { .. }
+            | Self::NoRoute
+            | Self::ModelNotFound { .. }
+            | Self::Shed { why: Shed::ModelNotServed, .. } => "invalid_request_error",
             Self::Unauthorized { .. } => "authentication_error",
             Self::Forbidden { .. } => "permission_error",
             Self::Limited(limit) if limit.limited.terminal => "invalid_request_error",
@@ -199,10 +219,19 @@ impl ProxyError {
         }
     }
 
+    /// The parameter at fault, where there is one.
+    fn param(&self) -> Option<&str> {
+        match self {
+            Self::InvalidHeader { name, .. } => Some(name.as_str()),
+            Self::ModelNotFound { .. } => Some("model"),
+            _ => None,
+        }
+    }
+
     /// The body, in the shape OpenAI's clients read.
     pub fn body(&self) -> Bytes {
         let error = serde_json::json!({
-            "error": { "message": self.message(), "type": self.kind(), "param": null, "code": self.code() }
+            "error": { "message": self.message(), "type": self.kind(), "param": self.param(), "code": self.code() }
         });
         Bytes::from(error.to_string())
     }

@@ -1,14 +1,30 @@
 //! The answer to `x-tidegate-explain: 1`.
 
+use crate::request::error::ProxyError;
+use crate::request::own_header::OwnHeader;
 use crate::state::pool::PoolHandle;
-use http::HeaderValue;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 use tidegate_core::endpoint::Gate;
 use tidegate_core::explain::Explain;
 use tidegate_core::id::EndpointId;
 
+/// The header that asks, and the one that answers.
+pub(crate) static EXPLAIN: HeaderName = HeaderName::from_static("x-tidegate-explain");
+
+static ASKED: OwnHeader =
+    OwnHeader { name: HeaderName::from_static("x-tidegate-explain"), min: 0, max: 1, is: "1 or 0" };
+
 /// Most endpoints named in one header: a header must stay a header.
 const MOST: usize = 32;
+
+/// What is to be filled in, if a request asks for it. The header goes no further.
+///
+/// # Errors
+/// If it asks in words that are not understood.
+pub(crate) fn wanted(headers: &mut HeaderMap) -> Result<Option<Explain>, ProxyError> {
+    Ok(ASKED.take(headers)?.filter(|asked| *asked == 1).map(|_| Explain::default()))
+}
 
 /// Candidates with their scores, endpoints that could not be used with the reason, and those held back for this request only.
 pub(crate) fn header(explain: &Explain, pool: &PoolHandle) -> HeaderValue {

@@ -1,6 +1,7 @@
 //! What an answer should take: as the request says, else its tenant, else its pool.
 
 use crate::request::error::ProxyError;
+use crate::request::own_header::OwnHeader;
 use crate::state::pool::PoolHandle;
 use crate::state::tenant::Tenant;
 use http::{HeaderMap, HeaderName};
@@ -9,12 +10,19 @@ use tidegate_config::Goals;
 use tidegate_telemetry::Record;
 
 /// Milliseconds to the first byte, in a request.
-static TTFT_MS: HeaderName = HeaderName::from_static("x-tidegate-ttft-ms");
+static TTFT_MS: OwnHeader = OwnHeader {
+    name: HeaderName::from_static("x-tidegate-ttft-ms"),
+    min: 1,
+    max: 3_600_000,
+    is: "a whole number of milliseconds from 1 to 3600000",
+};
 /// Milliseconds between two tokens, in a request.
-static TPOT_MS: HeaderName = HeaderName::from_static("x-tidegate-tpot-ms");
-/// Longest goals that a request may have, milliseconds.
-const MAX_TTFT_MS: u64 = 3_600_000;
-const MAX_TPOT_MS: u64 = 60_000;
+static TPOT_MS: OwnHeader = OwnHeader {
+    name: HeaderName::from_static("x-tidegate-tpot-ms"),
+    min: 1,
+    max: 60_000,
+    is: "a whole number of milliseconds from 1 to 60000",
+};
 
 /// The goals of a request, which go into its record too. The headers that name some go no further. Pools without `slo` have none, and leave
 /// the headers alone.
@@ -33,32 +41,6 @@ pub(crate) fn take(
 fn goals(headers: &mut HeaderMap, tenant: &Tenant, pool: &PoolHandle) -> Result<Goals, ProxyError> {
     let Some(slo) = &pool.settings().slo else { return Ok(Goals::default()) };
     let goals = tenant.slo.or(slo.goals);
-    let own = Goals {
-        ttft: of_header(
-            headers,
-            &TTFT_MS,
-            MAX_TTFT_MS,
-            "x-tidegate-ttft-ms is a whole number of milliseconds from 1 to 3600000",
-        )?,
-        tpot: of_header(
-            headers,
-            &TPOT_MS,
-            MAX_TPOT_MS,
-            "x-tidegate-tpot-ms is a whole number of milliseconds from 1 to 60000",
-        )?,
-    };
-    Ok(own.or(goals))
-}
-
-/// What the header `name` says, taken out.
-fn of_header(
-    headers: &mut HeaderMap,
-    name: &HeaderName,
-    max_ms: u64,
-    message: &'static str,
-) -> Result<Option<Duration>, ProxyError> {
-    let Some(value) = headers.remove(name) else { return Ok(None) };
-    let ms = value.to_str().ok().and_then(|v| v.trim().parse::<u64>().ok()).filter(|ms| (1..=max_ms).contains(ms));
-    let ms = ms.ok_or(ProxyError::BadRequest { code: "invalid_goal", message, status: 400 })?;
-    Ok(Some(Duration::from_millis(ms)))
+    let ms = |said: Option<u64>| said.map(Duration::from_millis);
+    Ok(Goals { ttft: ms(TTFT_MS.take(headers)?), tpot: ms(TPOT_MS.take(headers)?) }.or(goals))
 }

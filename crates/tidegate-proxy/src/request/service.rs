@@ -10,10 +10,11 @@ use crate::request::budget::Budget;
 use crate::request::client_key;
 use crate::request::error::ProxyError;
 use crate::request::exchange::{Answer, Way, exchange};
-use crate::request::explained;
+use crate::request::explained::{self, EXPLAIN};
 use crate::request::goal;
 use crate::request::grpc;
 use crate::request::headers::{forwarded_for, is_event_stream, strip_hop_by_hop, wants_trailers};
+use crate::request::model_list::{self, Asker};
 use crate::request::orca;
 use crate::request::prompt_blocks;
 use crate::request::relay::{Download, End, Relay};
@@ -22,8 +23,9 @@ use crate::socket::buffers::Piece;
 use crate::state::governor::{self, Left, Need};
 use crate::state::phase::Phase;
 use crate::state::pool::PoolHandle;
-use crate::state::snapshot::Snapshot;
+use crate::state::snapshot::{Routed, Snapshot};
 use crate::upstream::endpoint_handle::EndpointHandle;
+use bytes::Bytes;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue, RETRY_AFTER, TE, UPGRADE,
 };
@@ -50,10 +52,11 @@ static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 static ENDPOINT: HeaderName = HeaderName::from_static("x-tidegate-endpoint");
 static REASON: HeaderName = HeaderName::from_static("x-tidegate-reason");
 static PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-static EXPLAIN: HeaderName = HeaderName::from_static("x-tidegate-explain");
 
 /// Longest request id taken from a client.
 const MAX_REQUEST_ID: usize = 128;
+/// Longest name of a model, bytes.
+const MAX_MODEL: usize = 1024;
 
 /// A record that is written even if the request's future is dropped: then the client has left.
 struct Open {
@@ -104,10 +107,12 @@ pub(crate) async fn serve(own: Own, n: u64, mut request: Request<Incoming>) -> R
     record.request_id = id.to_str().unwrap_or_default().to_owned();
     record.method = name_of(request.method());
     record.path = request.uri().path().to_owned();
-    let mut explain = request.headers().get(&EXPLAIN).is_some_and(|v| v == "1").then(Explain::default);
+    let asked = explained::wanted(request.headers_mut());
     let mut way = Way::default();
     let is_call = grpc::is_call(request.headers());
     let checked = watch.refusal_of(n).map_or_else(|| http2::check(&mut request, &snapshot.limits), Err);
+    let (mut explain, asked) = asked.map_or_else(|fault| (None, Err(fault)), |explain| (explain, Ok(())));
+    let checked = checked.and(asked);
     let result = match checked {
         Err(fault) => Err(fault),
         Ok(()) => {
@@ -122,7 +127,8 @@ pub(crate) async fn serve(own: Own, n: u64, mut request: Request<Incoming>) -> R
     let wants_pool = explain.is_some();
     let pool = snapshot.pools.iter().find(|p| wants_pool && p.name == open.record().pool).map(Arc::clone);
     let mut response = match result {
-        Ok((answer, budget)) => relay(&core, open, answer, budget, &handover),
+        Ok(Came::FromEngine(answer, budget)) => relay(&core, open, answer, budget, &handover),
+        Ok(Came::Own(body, left)) => tell(open, body, left.as_ref()),
         Err(error) => {
             let mut response = refuse(open, &error, way.failed.as_deref());
             if is_call {
@@ -150,6 +156,17 @@ pub(crate) async fn serve(own: Own, n: u64, mut request: Request<Incoming>) -> R
     Ok(response)
 }
 
+/// Where an answer comes from.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly all are the large one, and boxing it would cost each an allocation"
+)]
+enum Came {
+    FromEngine(Answer, Budget),
+    /// The gateway's own, and what is left of the tightest limit.
+    Own(Bytes, Option<Left>),
+}
+
 /// What `answer` comes to, or the word that time is up; the connection polls once more when it is.
 fn unless_cut<T>(
     mut answer: Pin<&mut impl Future<Output = Result<T, ProxyError>>>,
@@ -169,15 +186,20 @@ async fn answer(
     open: &mut Open,
     way: &mut Way,
     explain: Option<&mut Explain>,
-) -> Result<(Answer, Budget), ProxyError> {
+) -> Result<Came, ProxyError> {
     let (mut head, body) = request.into_parts();
     let tenant = snapshot.tenants.identify(&mut head.headers, peer)?;
     let body = sniff::read(&head.headers, body, &snapshot.limits).await?;
     let openai = head.uri.path().starts_with("/v1/");
     let fields = fields_of(&head.headers, &body, openai)?;
-    let model = fields.text("model");
+    let model = model_of(&fields, openai)?;
     let header = |name: &str| head.headers.get(name).and_then(|v| v.to_str().ok());
-    let routed = snapshot.route(head.uri.path(), model.as_deref(), &tenant.name, header).ok_or(ProxyError::NoRoute)?;
+    let routed = snapshot.route(head.uri.path(), model.as_deref(), &tenant.name, header);
+    let asker = Asker { snapshot, tenant: &tenant, headers: &head.headers };
+    if let Some(own) = listed(core, &asker, routed, &head, open.record(), way).await? {
+        return Ok(own);
+    }
+    let routed = routed.ok_or(ProxyError::NoRoute)?;
     let pool = Arc::clone(&routed.pool);
     let record = open.record();
     record.tenant = Arc::clone(&tenant.name);
@@ -222,14 +244,51 @@ async fn answer(
         cost: need.prompt_tokens + need.output_tokens,
         deadline: total.map(|t| open.arrived + t),
     };
+    let asker = Asker { snapshot, tenant: &tenant, headers: &asked.headers };
+    let came = send(core, &pool, &asked, need, way, explain).await;
+    came.map_err(|error| asker.explained(error, &open.record().model, routed))
+}
+
+/// Brings `asked` to an engine within its limits and its time.
+async fn send(
+    core: &Rc<Core>,
+    pool: &Arc<PoolHandle>,
+    asked: &Asked,
+    need: Need,
+    way: &mut Way,
+    explain: Option<&mut Explain>,
+) -> Result<Came, ProxyError> {
     let going = async {
         let budget = core.shared.governor.reserve(need).await?;
-        Ok::<_, ProxyError>((exchange(core, &pool, &asked, way, explain).await?, budget))
+        Ok(Came::FromEngine(exchange(core, pool, asked, way, explain).await?, budget))
     };
-    match total {
+    match pool.settings().timeouts.total {
         Some(limit) => tokio::time::timeout(limit, going).await.map_err(|_| ProxyError::TotalTimeout)?,
         None => going.await,
     }
+}
+
+/// The list of models, where it is asked for and ours to give: it counts as one request and no token.
+async fn listed(
+    core: &Core,
+    asker: &Asker<'_>,
+    routed: Option<&Routed>,
+    head: &Parts,
+    record: &mut Record,
+    way: &mut Way,
+) -> Result<Option<Came>, ProxyError> {
+    let Some(wanted) = model_list::wanted(&head.method, head.uri.path()) else { return Ok(None) };
+    record.tenant = Arc::clone(&asker.tenant.name);
+    record.pool = routed.map_or_else(Arc::default, |r| Arc::clone(&r.name));
+    let Some(own) = asker.answer(&wanted, routed)? else { return Ok(None) };
+    let (tenant, route) = (Arc::clone(&record.tenant), own.route);
+    let (prompt_tokens, output_tokens, asks_no_engine) = (0.0, 0.0, true);
+    let need = Need { tenant, model: String::new(), route, prompt_tokens, output_tokens, asks_no_engine };
+    let mut budget = core.shared.governor.reserve(need).await?;
+    way.reason.push_str("models;merged");
+    record.bytes_out = own.body.len() as u64;
+    budget.on_end(None, 0, true);
+    Ok(Some(Came::Own(own.body, budget.left())))
 }
 
 /// What the request needs of the limits.
@@ -242,6 +301,7 @@ fn need_of(core: &Core, record: &Record, route: &Arc<str>, fields: &Fields<'_>) 
         route: Arc::clone(route),
         prompt_tokens: f64::from(record.prompt_tokens),
         output_tokens: if fields.generates() { expected(fields.max_tokens()) } else { 0.0 },
+        asks_no_engine: false,
     }
 }
 
@@ -272,9 +332,7 @@ fn upstream_head(
     if trailers {
         head.headers.insert(TE, HeaderValue::from_static("trailers"));
     }
-    for name in [&EXPECT, &EXPLAIN] {
-        head.headers.remove(name);
-    }
+    head.headers.remove(EXPECT);
     forwarded_for(&mut head.headers, &peer.text);
     if peer.tls {
         head.headers.insert(PROTO.clone(), HeaderValue::from_static("https"));
@@ -313,6 +371,20 @@ fn fields_of<'b>(headers: &HeaderMap, body: &'b Sniffed, openai: bool) -> Result
     }
     // An opaque path may hold any JSON: only where we claim to understand the body do we refuse what we cannot read.
     if openai { Fields::parse(bytes) } else { Ok(Fields::parse(bytes).unwrap_or_default()) }
+}
+
+/// The model that is asked for. Names are kept by limits and in records, so they have a bound.
+fn model_of<'b>(fields: &Fields<'b>, openai: bool) -> Result<Option<Cow<'b, str>>, ProxyError> {
+    match fields.text("model") {
+        // Where we do not claim to understand the body it may be something else by that name.
+        Some(name) if name.len() > MAX_MODEL && !openai => Ok(None),
+        Some(name) if name.len() > MAX_MODEL => Err(ProxyError::BadRequest {
+            code: "invalid_model",
+            message: "the name of the model is longer than 1024 bytes",
+            status: 400,
+        }),
+        name => Ok(name),
+    }
 }
 
 /// Whether the header `name` says that the answer came from a cache.
@@ -377,6 +449,18 @@ fn relay(
     let mut response = Response::new(download);
     *response.status_mut() = head.status;
     *response.headers_mut() = head.headers;
+    response
+}
+
+/// An answer of our own that is no refusal. Its time says nothing of engines, so it is none to the first byte.
+fn tell(open: Open, body: Bytes, left: Option<&Left>) -> Response<Download> {
+    open.close(StatusCode::OK.as_u16(), Verdict::Success.as_str());
+    let mut response = Response::new(Download::Own(Some(Piece::Shared(body))));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(left) = left {
+        tell_left(headers, left);
+    }
     response
 }
 

@@ -35,6 +35,8 @@ pub(crate) struct Need {
     pub(crate) route: Arc<str>,
     pub(crate) prompt_tokens: f64,
     pub(crate) output_tokens: f64,
+    /// The gateway answers by itself.
+    pub(crate) asks_no_engine: bool,
 }
 
 impl Need {
@@ -46,6 +48,7 @@ impl Need {
             prompt_tokens: self.prompt_tokens,
             output_tokens: self.output_tokens,
             cost: self.prompt_tokens + self.output_tokens,
+            asks_no_engine: self.asks_no_engine,
         }
     }
 }
@@ -194,6 +197,7 @@ impl Governor {
             prompt_tokens: used.prompt_tokens,
             output_tokens: used.output_tokens,
             cost: used.prompt_tokens + used.output_tokens,
+            ..Ask::default()
         };
         let charge = Charge {
             requests: used.requests,

@@ -2,6 +2,7 @@
 
 use crate::request::hang::Hangs;
 use crate::request::turn::Turns;
+use crate::state::catalogue::Catalogue;
 use crate::state::clock::Clock;
 use crate::upstream::endpoint_handle::EndpointHandle;
 use crate::upstream::probe;
@@ -10,7 +11,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidegate_config::Journal;
 use tidegate_core::event::{Effect, Event};
 use tidegate_core::id::EndpointId;
@@ -34,6 +35,8 @@ pub(crate) struct LivePool {
     name: Arc<str>,
     pub(crate) turns: Turns,
     pub(crate) hangs: Hangs,
+    /// What its endpoints call what they serve.
+    pub(crate) catalogue: Catalogue,
     /// Probes to make, and where they are read until the gateway's first core takes it.
     probes: mpsc::Sender<probe::Asked>,
     probes_asked: Mutex<Option<mpsc::Receiver<probe::Asked>>>,
@@ -47,6 +50,8 @@ pub(crate) struct LivePool {
     sooner: Notify,
     /// No config has it any more: it ends with its last request.
     retired: AtomicBool,
+    /// When it began to be, in seconds since 1970.
+    since_unix_s: u64,
 }
 
 #[derive(Debug)]
@@ -79,6 +84,7 @@ impl LivePool {
             name: settings.name.as_str().into(),
             turns: Turns::default(),
             hangs: Hangs::default(),
+            catalogue: Catalogue::default(),
             probes,
             probes_asked: Mutex::new(Some(probes_asked)),
             probe_path: Mutex::default(),
@@ -88,12 +94,18 @@ impl LivePool {
             wakes_at: AtomicU64::new(u64::MAX),
             sooner: Notify::new(),
             retired: AtomicBool::new(false),
+            since_unix_s: unix_s(),
         })
     }
 
     /// Its name in the config.
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
+    }
+
+    /// When it began to be, in seconds since 1970; to show, not to compute with.
+    pub(crate) fn since_unix_s(&self) -> u64 {
+        self.since_unix_s
     }
 
     /// How its endpoints are spoken to.
@@ -126,6 +138,7 @@ impl LivePool {
                     continue;
                 }
                 let (id, handle) = (pool.add(now, core), Arc::new(EndpointHandle::new(&endpoint.url, &spoken)));
+                self.catalogue.forget(id);
                 match endpoints.get_mut(id.index()) {
                     Some(place) => *place = handle,
                     None => endpoints.push(handle),
@@ -284,4 +297,9 @@ impl LivePool {
             }
         }
     }
+}
+
+#[allow(clippy::disallowed_methods, reason = "wall time, only shown")]
+fn unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }

@@ -1,5 +1,6 @@
 //! What outlives requests: pools, limits, tenants, the config in force, and what another process is told of it.
 
+pub(crate) mod catalogue;
 pub(crate) mod clock;
 pub(crate) mod governor;
 pub(crate) mod inherit;

@@ -1,6 +1,7 @@
 //! A pool as one generation of the config has it. A request holds on to the handle it started with, so its time-outs stay what they were;
 //! endpoints, queue and everything learned are those of the pool that runs, which all generations share.
 
+use crate::state::catalogue::Kept;
 use crate::state::live_pool::LivePool;
 use crate::upstream::endpoint_handle::EndpointHandle;
 use crate::upstream::wire::Spoken;
@@ -22,6 +23,9 @@ pub struct PoolHandle {
     pub(crate) hash_key: Option<KeySource>,
     pub(crate) affinity_key: Option<KeySource>,
     pub(crate) live: Arc<LivePool>,
+    /// What all endpoints serve, and those in use.
+    pub(super) everything: Kept,
+    pub(super) usable: Kept,
 }
 
 impl PoolHandle {
@@ -34,6 +38,8 @@ impl PoolHandle {
             hash_key: settings.policy.key.clone(),
             affinity_key: settings.affinity.as_ref().map(|a| a.key.clone()),
             live,
+            everything: Kept::default(),
+            usable: Kept::default(),
         }
     }
 

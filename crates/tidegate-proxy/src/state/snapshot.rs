@@ -35,6 +35,11 @@ impl Snapshot {
         Self { generation, pools, routes, tenants, limits: config.limits }
     }
 
+    /// All routes, in the order in which they are tried.
+    pub(crate) fn routes(&self) -> impl Iterator<Item = &Routed> {
+        self.routes.iter()
+    }
+
     /// The first route that takes the request.
     pub(crate) fn route<'h>(
         &self,
@@ -56,6 +61,24 @@ pub(crate) struct Routed {
     /// Place of its priority class in the pool's queue; `None`: that of the tenant.
     pub(crate) priority: Option<u8>,
     pub(crate) pool: Arc<PoolHandle>,
+}
+
+impl Routed {
+    /// What the path of a request has to begin with.
+    pub(crate) fn path(&self) -> Option<&str> {
+        self.matches.path.as_deref()
+    }
+
+    /// Whether it takes requests for `model`.
+    pub(crate) fn takes(&self, model: &str) -> bool {
+        self.matches.takes(Some(model))
+    }
+
+    /// Whether it takes some request of `tenant` below the path `base`, with these headers.
+    pub(crate) fn is_open_to<'h>(&self, base: &str, tenant: &str, header: impl Fn(&str) -> Option<&'h str>) -> bool {
+        let is_below = self.path().is_none_or(|path| path.starts_with(base) || base.starts_with(path));
+        is_below && self.matches.is_open_to(tenant, header)
+    }
 }
 
 /// The generation in force, for whoever has to follow reloads.

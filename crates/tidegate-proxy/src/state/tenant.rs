@@ -47,16 +47,20 @@ impl Tenant {
         Self { hash: 0, ..Self::unlisted("") }
     }
 
+    /// Whether it may ask `pool` for anything.
+    pub(crate) fn may_use_pool(&self, pool: &str) -> bool {
+        self.pools.is_empty() || self.pools.iter().any(|g| g.matches(pool))
+    }
+
     /// Whether it may ask for `model` in `pool`.
     pub(crate) fn may_use(&self, pool: &str, model: Option<&str>) -> Result<(), ProxyError> {
-        let fits = |globs: &[Glob], text: &str| globs.is_empty() || globs.iter().any(|g| g.matches(text));
-        if !fits(&self.pools, pool) {
+        if !self.may_use_pool(pool) {
             return Err(ProxyError::Forbidden {
                 code: "pool_not_allowed",
                 message: "this tenant may not use this pool",
             });
         }
-        if !self.models.is_empty() && !model.is_some_and(|m| fits(&self.models, m)) {
+        if !self.models.is_empty() && !model.is_some_and(|m| self.models.iter().any(|g| g.matches(m))) {
             return Err(ProxyError::Forbidden {
                 code: "model_not_allowed",
                 message: "this tenant may not ask for this model",

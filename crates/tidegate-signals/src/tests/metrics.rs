@@ -216,6 +216,9 @@ async fn models_are_asked_for_and_what_an_engine_serves_is_told_once_as_long_as_
     assert_eq!((last.models.as_deref(), last.adapters.as_slice()), (Some(&[hash("m")][..]), &[hash("x")][..]));
     assert_eq!((last.max_adapters, last.max_context), (Some(4), Some(4096)));
     assert_eq!(last.adapters_in_use.as_deref(), Some(&[hash("x")][..]));
+    let lists = told.models.lock().unwrap().clone();
+    let names: Vec<(&str, bool)> = lists[0].iter().map(|m| (m.id.as_str(), m.is_adapter)).collect();
+    assert!(names == [("m", false), ("x", true)] && lists.iter().all(|l| *l == lists[0]), "{lists:?}");
     let facts = told.facts.lock().unwrap().clone();
     let models = facts.iter().find(|f| f.source == "models").unwrap();
     assert_eq!((models.models.as_slice(), models.trouble.as_deref()), (&["m".to_owned(), "x".to_owned()][..], None));

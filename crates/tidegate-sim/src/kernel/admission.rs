@@ -282,5 +282,5 @@ impl Kernel<'_> {
 
 fn ask<'a>(tenant: &'a str, request: &EngineRequest, output_tokens: f64) -> Ask<'a> {
     let prompt_tokens = f64::from(request.prompt_tokens);
-    Ask { tenant, model: "", route: "", prompt_tokens, output_tokens, cost: prompt_tokens + output_tokens }
+    Ask { tenant, prompt_tokens, output_tokens, cost: prompt_tokens + output_tokens, ..Ask::default() }
 }

@@ -9,6 +9,8 @@ pub enum Cell {
     Text(String),
     /// A number, shown with so many decimals; `None`: there was none.
     Number(Option<f64>, usize),
+    /// There is nothing to say here.
+    Empty,
 }
 
 /// All that a study found.
@@ -33,12 +35,29 @@ pub struct Grid {
     pub key: &'static str,
     /// What stands above it.
     pub title: String,
-    /// Names of the columns.
-    pub head: Vec<String>,
-    /// Rows, each as long as the head.
+    /// What its columns are.
+    pub columns: Vec<Column>,
+    /// Rows, one cell per column.
     pub rows: Vec<Vec<Cell>>,
     /// What stands below it.
     pub notes: Vec<String>,
+}
+
+/// What a column is, for people and for programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// What stands above it, in one line or several.
+    pub head: String,
+    /// Its key in JSON.
+    pub key: String,
+}
+
+impl Column {
+    /// A column whose key is its heading, in one word.
+    fn headed(head: String) -> Self {
+        let key = head.replace("-\n", "").replace(['\n', ' '], "_");
+        Self { head, key }
+    }
 }
 
 impl Cell {
@@ -60,6 +79,7 @@ impl Cell {
             Self::Text(text) => text.clone(),
             Self::Number(Some(v), digits) => format!("{v:.digits$}"),
             Self::Number(None, _) => "-".to_owned(),
+            Self::Empty => String::new(),
         }
     }
 
@@ -67,22 +87,48 @@ impl Cell {
         match self {
             Self::Text(text) => json!(text),
             Self::Number(v, _) => json!(v),
+            Self::Empty => Value::Null,
         }
     }
 }
 
 impl Grid {
     pub(super) fn new(key: &'static str, title: &str, head: Vec<String>) -> Self {
-        Self { key, title: title.to_owned(), head, rows: Vec::new(), notes: Vec::new() }
+        let columns = head.into_iter().map(Column::headed).collect();
+        Self { key, title: title.to_owned(), columns, rows: Vec::new(), notes: Vec::new() }
+    }
+
+    /// A table whose columns have keys of their own: heading and key of each.
+    pub(super) fn keyed(key: &'static str, title: &str, columns: &[(&str, &str)]) -> Self {
+        let column = |(head, key): &(&str, &str)| Column { head: (*head).to_owned(), key: (*key).to_owned() };
+        Self { columns: columns.iter().map(column).collect(), ..Self::new(key, title, Vec::new()) }
+    }
+
+    /// What stands above the columns.
+    pub fn heads(&self) -> Vec<&str> {
+        self.columns.iter().map(|c| c.head.as_str()).collect()
     }
 
     /// The same as JSON: one object per row.
     pub fn json(&self) -> Value {
-        let name = |h: &String| h.replace("-\n", "").replace(['\n', ' '], "_");
         let row = |cells: &Vec<Cell>| -> Map<String, Value> {
-            self.head.iter().map(name).zip(cells.iter().map(Cell::json)).collect()
+            self.columns.iter().map(|c| c.key.clone()).zip(cells.iter().map(Cell::json)).collect()
         };
         json!({ "table": self.key, "title": self.title, "rows": self.rows.iter().map(row).collect::<Vec<_>>(), "notes": self.notes })
+    }
+
+    /// As lines of text with columns of equal width, for golden files.
+    pub fn text(&self) -> String {
+        let head: Vec<String> = self.heads().into_iter().map(str::to_owned).collect();
+        let all: Vec<Vec<String>> =
+            std::iter::once(head).chain(self.rows.iter().map(|row| row.iter().map(Cell::show).collect())).collect();
+        let width = |at: usize| all.iter().filter_map(|row| row.get(at)).map(String::len).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
+        let line = |row: &Vec<String>| {
+            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}"));
+            cells.collect::<Vec<_>>().join("  ") + "\n"
+        };
+        all.iter().map(line).collect()
     }
 }
 

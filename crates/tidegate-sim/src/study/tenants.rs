@@ -12,9 +12,11 @@ mod settings;
 pub use settings::{Branch, Party, TenantsStudy, Trace};
 
 use crate::batch::Seeds;
-use crate::study::sheet::{Cell, Sheet};
+use crate::study::jobs;
+use crate::study::table::{Cell, Grid};
 use play::{Played, play};
 use scheme::SchemeKind;
+use std::num::NonZeroUsize;
 
 const COLUMNS: &[(&str, &str)] = &[
     ("trace", "trace"),
@@ -28,19 +30,34 @@ const COLUMNS: &[(&str, &str)] = &[
     ("bound ms", "bound_ms"),
 ];
 
-/// Plays every trace under every scheme; means over seeds; of the excess the worst, with that run's bound.
-pub fn run(study: &TenantsStudy, seeds: Seeds, only: &[String]) -> Sheet {
-    let mut sheet = Sheet { title: "tenants", columns: COLUMNS, rows: Vec::new(), requests: 0 };
-    for trace in study.traces.iter().filter(|t| only.is_empty() || only.contains(&t.name)) {
-        let ideal = ideal::ideal(trace);
-        for kind in SchemeKind::ALL {
-            let runs: Vec<Played> =
-                (0..u64::from(seeds.count)).map(|k| play(trace, kind, &ideal, seeds.first + k)).collect();
-            sheet.requests += runs.iter().map(|r| r.requests).sum::<u64>();
-            sheet.rows.push(row(trace, kind, &runs));
-        }
+impl TenantsStudy {
+    /// Names that a run can be restricted to.
+    pub fn variants(&self) -> Vec<&str> {
+        self.traces.iter().map(|t| t.name.as_str()).collect()
     }
-    sheet
+
+    /// Plays every trace under every scheme; means over seeds; of the excess the worst, with that run's bound. `only` keeps the named traces (all for
+    /// none); `tick` is told after each run how many are done of how many, and how many requests that one had.
+    pub fn run(
+        &self,
+        seeds: Seeds,
+        only: &[String],
+        threads: NonZeroUsize,
+        tick: &mut dyn FnMut(usize, usize, u64),
+    ) -> Vec<Grid> {
+        let traces: Vec<&Trace> = self.traces.iter().filter(|t| only.is_empty() || only.contains(&t.name)).collect();
+        let ideals: Vec<_> = traces.iter().map(|trace| ideal::ideal(trace)).collect();
+        let (per_row, per_trace) = (seeds.count as usize, seeds.count as usize * SchemeKind::ALL.len());
+        let one = |job: usize| {
+            let (at, kind) = (job / per_trace, SchemeKind::ALL[job % per_trace / per_row]);
+            play(traces[at], kind, &ideals[at], seeds.first + (job % per_row) as u64)
+        };
+        let runs = jobs::over(traces.len() * per_trace, threads, one, |done, all, run| tick(done, all, run.requests));
+        let mut grid = Grid::keyed("tenants", "study tenants", COLUMNS);
+        let kinds = traces.iter().flat_map(|trace| SchemeKind::ALL.map(|kind| (*trace, kind)));
+        grid.rows = kinds.zip(runs.chunks(per_row)).map(|((trace, kind), runs)| row(trace, kind, runs)).collect();
+        vec![grid]
+    }
 }
 
 fn row(trace: &Trace, kind: SchemeKind, runs: &[Played]) -> Vec<Cell> {
@@ -49,13 +66,13 @@ fn row(trace: &Trace, kind: SchemeKind, runs: &[Played]) -> Vec<Cell> {
         (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
     };
     let number = |value: Option<f64>, factor: f64, decimals| match value {
-        Some(value) => Cell::Number(value * factor, decimals),
+        Some(value) => Cell::number(value * factor, decimals),
         None => Cell::Empty,
     };
     let worst = runs.iter().max_by(|a, b| a.excess_s.total_cmp(&b.excess_s));
     vec![
-        Cell::Text(trace.name.clone()),
-        Cell::Text(kind.name().to_owned()),
+        Cell::text(trace.name.clone()),
+        Cell::text(kind.name()),
         number(mean(|r| Some(r.utilisation)), 100.0, 1),
         number(mean(|r| Some(r.unfairness)), 1.0, 3),
         number(mean(|r| Some(r.off)), 100.0, 1),

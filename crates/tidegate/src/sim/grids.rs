@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tidegate::engine::clock::Clock;
 use tidegate_sim::batch::Seeds;
-use tidegate_sim::study::{Answer, Grid};
+use tidegate_sim::study::{Answer, Cell, Grid};
 
 use super::{Args, table};
 
@@ -52,9 +52,9 @@ pub(super) fn run(args: &Args, name: &str, seeds: Seeds, study: &Study<'_>) -> a
 }
 
 fn drawn(grid: &Grid) -> String {
-    let mut table = table::start(&grid.head);
+    let mut table = table::start(&grid.heads());
     for row in &grid.rows {
-        table.add_row(row.iter().map(tidegate_sim::study::table::Cell::show).collect::<Vec<_>>());
+        table.add_row(row.iter().map(Cell::show).collect::<Vec<_>>());
     }
     table::finish(table)
 }

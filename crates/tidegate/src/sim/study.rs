@@ -1,35 +1,30 @@
-//! Results of a study, for people and for programs.
+//! Which study a scenario is, and its run.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
-use tidegate::engine::clock::Clock;
 use tidegate_sim::batch::Seeds;
-use tidegate_sim::study::{Cell, Sheet, Study};
+use tidegate_sim::study::Study;
 
-use super::{Args, table};
+use super::{Args, Refused, grids, read_trace, refuse};
 
-/// Runs it and prints what came of it.
+/// Runs `study`, whose scenario is called `name`.
 pub(super) fn run(args: &Args, name: &str, study: &Study, seeds: Seeds) -> anyhow::Result<ExitCode> {
-    let clock = Clock::start();
-    let sheets = study.run(seeds, &args.variant);
-    let mut out = std::io::stdout();
-    if args.json {
-        let all: Vec<Value> = sheets.iter().map(Sheet::json).collect();
-        let value = json!({
-            "tool_version": env!("CARGO_PKG_VERSION"), "command": "sim", "scenario": name,
-            "seed_start": seeds.first, "seeds": seeds.count, "studies": all,
-        });
-        writeln!(out, "{value}")?;
-        return Ok(ExitCode::SUCCESS);
+    if args.report.is_some() || !args.policy.is_empty() {
+        return refuse(&Refused(format!("tidegate sim: {name} is a study: it has no --policy and no --report")));
     }
-    for sheet in &sheets {
-        let head: Vec<&str> = sheet.columns.iter().map(|(head, _)| *head).collect();
-        let rows = sheet.rows.iter().map(|row| row.iter().map(Cell::text).collect()).collect();
-        writeln!(out, "{name}: study {}, {} seeds\n{}", sheet.title, seeds.count, table::plain(&head, rows))?;
+    let known = study.tenants().map(|study| study.variants()).unwrap_or_default();
+    if let Some(wanted) = args.variant.iter().find(|w| !known.contains(&w.as_str())) {
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        return refuse(&Refused(format!("tidegate sim: no variant {wanted} in the study {name}; there are {known}")));
     }
-    let requests: u64 = sheets.iter().map(|s| s.requests).sum();
-    writeln!(out, "{requests} requests simulated in {:.2} s", clock.now().as_secs_f64())?;
-    Ok(ExitCode::SUCCESS)
+    grids::run(args, name, seeds, &|threads, tick| {
+        if let Some(study) = study.breaker() {
+            return Ok(study.run(seeds, threads, tick).into());
+        }
+        if let Some(study) = study.routing() {
+            return study.run(&read_trace, seeds, threads, tick).map_err(anyhow::Error::msg);
+        }
+        let tenants = study.tenants().map(|study| study.run(seeds, &args.variant, threads, tick));
+        Ok(tenants.unwrap_or_default().into())
+    })
 }

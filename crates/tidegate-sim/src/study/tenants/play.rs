@@ -15,6 +15,7 @@ const MAX_WAITING: usize = 256;
 const IN_FLIGHT_S: (f64, f64) = (0.05, 2.0);
 
 /// What came of it.
+#[derive(Default)]
 pub(super) struct Played {
     /// Admitted / min(rate x time, asked).
     pub(super) utilisation: f64,
