@@ -96,7 +96,7 @@ impl Shed {
         match self {
             Self::NoEndpoint => "this pool has no endpoint that takes requests",
             Self::AllWeightsZero => "every endpoint of this pool has weight 0, which drains it",
-            Self::NoHealthyEndpoint => "no endpoint of this pool is healthy, or too few are",
+            Self::NoHealthyEndpoint => "no endpoint that could take this request is healthy, or too few are",
             Self::EndpointLimit => "every healthy endpoint of this pool is at its max_in_flight",
             Self::Overloaded => "every healthy endpoint of this pool reports a load over max_load",
             Self::QueueFull => "as many requests as its queue may hold wait already",
