@@ -42,6 +42,8 @@ pub struct Measured {
     pub fleet: FleetUse,
     /// Share of the queries whose answers were cached, 0..1; `None` where none was looked up.
     pub query_hits: Option<f64>,
+    /// Share of the prompt tokens that engines found in their caches, 0..1.
+    pub prompt_hits: f64,
 }
 
 /// All runs of one policy in one cell.
@@ -136,6 +138,7 @@ impl Measured {
             retries: tally.retries,
             shed: tally.shed,
             fleet: tally.fleet,
+            prompt_hits: tally.hit_rate(),
             query_hits: (tally.queries > 0).then(|| tally.query_hits as f64 / tally.queries as f64),
         }
     }

@@ -16,6 +16,7 @@ pub mod fixed;
 mod line;
 pub mod llm;
 pub mod pace;
+mod prompt_cache;
 mod query_cache;
 mod slots;
 pub mod spec;
@@ -23,6 +24,7 @@ mod timeline;
 pub mod vector;
 
 pub use pace::Engine;
+pub use prompt_cache::PromptCache;
 pub use spec::EngineSpec;
 
 /// A request inside one engine; never reused by that engine.

@@ -4,6 +4,7 @@ mod json;
 
 use crate::batch::{Measured, Runs};
 use crate::ideal::ideal_round_s;
+use crate::kernel::setup::Source;
 use crate::scenario::{Cell, Row};
 
 pub use json::report_json;
@@ -89,6 +90,8 @@ pub struct Line {
     pub retries: u64,
     /// Share of the queries whose answers were cached, 0..1; `None` where none was looked up.
     pub query_hits: Option<f64>,
+    /// Share of the prompt tokens that engines had in memory, 0..1; `None` where nobody knows the blocks of prompts.
+    pub prompt_hits: Option<f64>,
     /// What the fleet cost; `None` where nobody joins or leaves.
     pub fleet: Option<FleetLine>,
 }
@@ -166,14 +169,23 @@ impl Report {
     pub fn looks_up(&self) -> bool {
         self.lines.iter().any(|l| l.query_hits.is_some())
     }
+
+    /// Whether engines may have had beginnings of prompts in memory.
+    pub fn keeps_prompts(&self) -> bool {
+        self.lines.iter().any(|l| l.prompt_hits.is_some())
+    }
 }
 
 /// The report of one cell from its runs, one [`Runs`] per row.
 pub fn report(cell: &Cell, rows: &[Row], runs: &[Runs]) -> Report {
     let endpoints = cell.setup.sites.iter().map(|s| s.name.clone()).collect();
     let stream = cell.setup.stream;
-    let fleet = |r| cell.setup.elastic.is_elastic().then(|| fleet_line(r));
-    let lines = rows.iter().zip(runs).map(|(row, r)| Line { fleet: fleet(r), ..line(&row.label, r, stream) }).collect();
+    let fleet = |r: &Runs| cell.setup.elastic.is_elastic().then(|| fleet_line(r));
+    let has_blocks = matches!(&cell.setup.source, Source::Trace(recorded) if !recorded.blocks.is_empty());
+    let hits =
+        |r: &Runs| Mean::of(&r.seeds.iter().map(|m| m.prompt_hits).collect::<Vec<_>>()).mean.filter(|_| has_blocks);
+    let line = |(row, r): (&Row, &Runs)| Line { fleet: fleet(r), prompt_hits: hits(r), ..line(&row.label, r, stream) };
+    let lines = rows.iter().zip(runs).map(line).collect();
     let ideal_s = ideal_round_s(&cell.setup);
     let rounds = rows.iter().zip(runs).flat_map(|(row, r)| round_lines(&row.label, r, ideal_s)).collect();
     Report {
@@ -212,6 +224,7 @@ fn line(label: &str, runs: &Runs, stream: bool) -> Line {
         shares: (0..endpoints).map(|i| share(i).mean.unwrap_or(0.0)).collect(),
         retries: seeds.iter().map(|m| m.retries).sum(),
         query_hits: mean_of(|m| m.query_hits).mean,
+        prompt_hits: None,
         fleet: None,
     }
 }

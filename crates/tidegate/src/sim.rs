@@ -59,6 +59,9 @@ pub(crate) struct Args {
     /// Play --trace so many times as fast
     #[arg(long, value_name = "FACTOR", requires = "trace")]
     speed: Option<f64>,
+    /// Spread the requests of --trace at random over this time, such as 1s, where its times were rounded down to it
+    #[arg(long, value_name = "TIME", requires = "trace")]
+    spread: Option<String>,
     /// Which policy meets this objective best on --trace, and how many engines of the fleet's kinds it needs: ttft, tpot (time per
     /// output token after the first), and target, the share that is to be within both [default: 99%]
     #[arg(long, value_name = "ttft=2s,tpot=100ms,target=99%", requires = "trace")]
@@ -214,7 +217,7 @@ fn scenario(args: &Args) -> Result<(String, Scenario), Refused> {
                  `workload` from {fleet}, or run that file by itself: tidegate sim {fleet}"
             )));
         }
-        let text = user_trace::scenario(&own, trace, args.load.as_deref(), args.speed);
+        let text = user_trace::scenario(&own, trace, args.load.as_deref(), args.speed, args.spread.as_deref());
         return Ok((stem(trace), parse(&text, fleet)?));
     }
     let path = args.scenario.clone().unwrap_or_default();

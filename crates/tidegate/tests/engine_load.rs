@@ -37,7 +37,7 @@ fn run(plan: &Plan) -> Report {
 }
 
 fn closed(clients: usize, requests: u64, output_tokens: u32) -> Pattern {
-    let lengths = Lengths { prompt_tokens: Some(100), output_tokens: Some(output_tokens) };
+    let lengths = Lengths { prompt_tokens: Some(100), output_tokens: Some(output_tokens), ..Lengths::default() };
     Pattern::Closed { clients, requests, rounds: 1, lengths }
 }
 

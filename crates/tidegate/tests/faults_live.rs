@@ -100,7 +100,7 @@ fn engines_that_fail_in_turn_cost_clients_nothing_that_could_be_retried() {
     plan.pattern = Pattern::Open {
         arrivals: Arrivals::Poisson { rate: RATE },
         length,
-        lengths: Lengths { prompt_tokens: Some(10), output_tokens: Some(1) },
+        lengths: Lengths { prompt_tokens: Some(10), output_tokens: Some(1), ..Lengths::default() },
     };
     let running = std::thread::spawn(move || run_plan(&plan, &Arc::new(Progress::default())).unwrap());
     set_in_turn(&engines, each);

@@ -60,7 +60,7 @@ fn a_dying_engine_takes_only_its_own_streams_with_it() {
     let pool = Arc::clone(&gateway.pools()[0]);
     let url = format!("http://{}", gateway.addresses()[0]);
     let mut plan = Plan::new("test", url.parse().unwrap());
-    let lengths = Lengths { prompt_tokens: Some(100), output_tokens: Some(40) };
+    let lengths = Lengths { prompt_tokens: Some(100), output_tokens: Some(40), ..Lengths::default() };
     plan.pattern = Pattern::Closed { clients: CLIENTS, requests: 6 * CLIENTS as u64, rounds: 1, lengths };
     plan.timeout = PATIENCE;
     let progress = Arc::new(Progress::default());

@@ -59,7 +59,7 @@ fn arrivals() -> Pattern {
     Pattern::Open {
         arrivals: Arrivals::Poisson { rate: 150.0 },
         length: Duration::from_millis(700),
-        lengths: Lengths { prompt_tokens: None, output_tokens: Some(3) },
+        lengths: Lengths { output_tokens: Some(3), ..Lengths::default() },
     }
 }
 

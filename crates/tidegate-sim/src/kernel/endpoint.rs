@@ -2,25 +2,12 @@
 
 use std::collections::VecDeque;
 
-use tidegate_core::id::EndpointId;
-use tidegate_core::prefix::{PrefixConfig, PrefixIndex};
 use tidegate_core::rng::Rng;
 use tidegate_core::time::Instant;
 
 use super::setup::Site;
-use crate::engine::{Detail, Engine, EngineModel as _, EngineSpec, RequestId, Status};
+use crate::engine::{Detail, Engine, EngineModel as _, PromptCache, RequestId, Status};
 use crate::fault::Fault;
-
-/// The one endpoint of its own cache.
-const OWN: EndpointId = EndpointId(0);
-
-/// KV memory of an engine that has any, tokens.
-fn kv_tokens(spec: &EngineSpec) -> Option<u64> {
-    match spec {
-        EngineSpec::Llm(params) => Some(params.kv_tokens),
-        _ => None,
-    }
-}
 
 /// No request.
 const NOBODY: u32 = u32::MAX;
@@ -37,8 +24,7 @@ pub(super) struct Endpoint {
     pub(super) fault: Fault,
     pub(super) rng: Rng,
     /// Prompts it has in memory, as far as it keeps any.
-    cache: Option<PrefixIndex>,
-    found: Vec<(EndpointId, f64)>,
+    cache: Option<PromptCache>,
     /// What its page says for ever, once it stands still.
     pub(super) frozen: Option<Status>,
     /// Tokens since the last progress sample, per gateway.
@@ -54,8 +40,7 @@ impl Endpoint {
             first: 0,
             fault: Fault::default(),
             rng: Rng::stream(seed, 5),
-            cache: kv_tokens(&site.spec).map(|tokens| PrefixIndex::new(PrefixConfig { tokens, memory: 1 << 30 }, 1.0)),
-            found: Vec::new(),
+            cache: PromptCache::of(&site.spec),
             frozen: None,
             tokens: vec![0; gateways],
         }
@@ -63,10 +48,7 @@ impl Endpoint {
 
     /// Prompt tokens of these blocks that are in its cache; from now on all of them are.
     pub(super) fn find_cached(&mut self, blocks: &[u64], block_tokens: u32) -> u32 {
-        let Some(cache) = self.cache.as_mut().filter(|_| !blocks.is_empty()) else { return 0 };
-        cache.look_up(blocks, block_tokens, &mut self.found);
-        cache.on_sent(OWN, blocks, block_tokens);
-        self.found.first().map_or(0, |f| f.1 as u32)
+        self.cache.as_mut().map_or(0, |cache| cache.find(blocks, block_tokens))
     }
 
     /// The engine took the request in `slot` as `id`.

@@ -69,6 +69,7 @@ fn line(l: &Line, endpoints: &[String]) -> Value {
     object.number("imbalance", Some(l.imbalance));
     object.put("retries", Some(json!(l.retries)));
     object.number("query_hit_rate", l.query_hits);
+    object.number("prompt_hit_rate", l.prompt_hits);
     object.put("fleet", l.fleet.as_ref().map(fleet));
     let share: Map<String, Value> = endpoints.iter().cloned().zip(l.shares.iter().map(|s| json!(s))).collect();
     object.put("share", Some(share.into()));

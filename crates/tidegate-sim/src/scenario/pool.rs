@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use tidegate_config::{Absent, Key, Kind, Policy, Reader, Section, Table, WarmUp};
+use tidegate_config::{Absent, Key, Kind, Policy, Reader, Section, Switch, Table, WarmUp};
 use tidegate_core::balance::registry::default_policy;
 use tidegate_core::breaker::off;
 use tidegate_core::descriptor::Params;
 use tidegate_core::pool::config::{LoadConfig, PoolConfig, RetryConfig};
+use tidegate_core::prefix::PrefixConfig;
 
 use crate::kernel::setup::Probes;
 
@@ -76,6 +77,39 @@ pub struct PoolSettings {
     breaker: Params,
     cool_down: Duration,
     warm_up: WarmUp,
+    prefix: Option<PrefixConfig>,
+}
+
+/// What gateways remember of prompts.
+#[derive(Clone, Debug)]
+struct Remembered(PrefixConfig);
+
+impl Section for Remembered {
+    const TABLE: &'static Table = &Table {
+        place: "pool.prefix_cache",
+        summary: "What each gateway remembers of the prompts it sent; it goes by the blocks that a trace tells.",
+        keys: &[
+            Key {
+                name: "tokens",
+                kind: Kind::Integer { min: 1000, max: 1_000_000_000, word: None },
+                absent: Absent::Default("430_000"),
+                summary: "Tokens that an endpoint's KV memory is taken to hold.",
+                example: "430_000",
+            },
+            Key {
+                name: "memory",
+                kind: Kind::Size { min: 64 << 10, max: 16 << 30 },
+                absent: Absent::Default("64MiB"),
+                summary: "Bound on what is remembered.",
+                example: "64MiB",
+            },
+        ],
+    };
+
+    fn read(r: &mut Reader<'_, '_>) -> Self {
+        let memory = usize::try_from(r.size("memory")).unwrap_or(usize::MAX);
+        Self(PrefixConfig { tokens: r.integer("tokens"), memory })
+    }
 }
 
 impl Section for PoolSettings {
@@ -105,6 +139,15 @@ impl Section for PoolSettings {
                 example: "500ms",
             },
             WarmUp::KEY,
+            Key {
+                name: "prefix_cache",
+                kind: Kind::TableOr(Remembered::TABLE, "off"),
+                absent: Absent::Means(
+                    "the defaults of its keys, as a gateway is set up whose prompts have beginnings in common",
+                ),
+                summary: "What gateways remember of prompts; off: nothing, as in a config file without it.",
+                example: "off",
+            },
         ],
     };
 
@@ -115,6 +158,11 @@ impl Section for PoolSettings {
             breaker: r.breaker(BREAKER).params,
             cool_down: r.duration("cool_down"),
             warm_up: WarmUp::read(r),
+            prefix: match r.switch::<Remembered>("prefix_cache") {
+                Switch::On(Remembered(bounds)) => Some(bounds),
+                Switch::Off => None,
+                Switch::Absent => Some(PrefixConfig::default()),
+            },
         }
     }
 }
@@ -185,6 +233,7 @@ impl Contender {
         cfg.cool_down = settings.cool_down;
         cfg.breaker = settings.breaker.clone();
         cfg.warm_up = settings.warm_up.core();
+        cfg.prefix = settings.prefix;
         if self.textbook {
             cfg.breaker = Params::defaults(&off::DESCRIPTOR);
             (cfg.max_load, cfg.cool_down, cfg.retry.max_attempts) = (None, Duration::ZERO, 1);

@@ -112,8 +112,7 @@ impl Recorded {
             Shot { at, prompt_tokens: r.prompt_tokens, output_tokens: r.output_tokens, client, key: r.key, prompt }
         };
         let shots: Arc<[Shot]> = trace.requests.iter().map(shot).collect();
-        let recorded = Self { blocks: blocks.into(), ..Self::from(shots) };
-        if trace.block_tokens == 0 { recorded } else { Self { block_tokens: trace.block_tokens, ..recorded } }
+        Self { blocks: blocks.into(), block_tokens: trace.tokens_of_block(), ..Self::from(shots) }
     }
 }
 

@@ -1,7 +1,5 @@
 //! From a scenario to the runs it stands for.
 
-use std::time::Duration;
-
 use tidegate_core::balance::registry::{self, default_policy};
 use tidegate_core::descriptor::Params;
 use tidegate_core::pool::config::PoolConfig;
@@ -18,7 +16,6 @@ use crate::kernel::elastic::{Change, Elastic, Group, Metric};
 use crate::kernel::governance::Governance;
 use crate::kernel::setup::{Setup, Site, Source};
 use crate::saturation::saturation;
-use crate::workload::Trace;
 use crate::workload::synthetic::Synthetic;
 
 /// Reads the text of a file.
@@ -168,8 +165,7 @@ impl Scenario {
         let at = match known.iter().position(|k| k.key.same_text(usage)) {
             Some(at) => at,
             None => {
-                let shape = |t: Trace| if usage.length.is_some() { t.window(Duration::ZERO, usage.length) } else { t };
-                let loaded = load(&usage.file, usage.stand_in(), read, shape)?;
+                let loaded = load(&usage.file, usage.stand_in(), read, |t| t.cut(usage.spread, usage.length))?;
                 known.push(Known { key: usage.clone(), loaded, measured: Vec::new() });
                 known.len() - 1
             }
@@ -227,7 +223,8 @@ impl TraceUse {
 
     /// Whether the same requests are meant, at whatever speed.
     fn same_text(&self, other: &Self) -> bool {
-        (&self.file, self.stand_in, self.length) == (&other.file, other.stand_in, other.length)
+        let text = |t: &Self| (t.stand_in, t.spread, t.length);
+        self.file == other.file && text(self) == text(other)
     }
 }
 

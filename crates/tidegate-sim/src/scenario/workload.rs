@@ -46,6 +46,8 @@ pub struct TraceUse {
     pub load: Option<f64>,
     /// How many times as fast as recorded.
     pub speed: f64,
+    /// Grain of the recorded times, over which requests are spread; zero: they stay where they are.
+    pub spread: Duration,
     /// How much of the trace is used.
     pub length: Option<Duration>,
 }
@@ -283,6 +285,13 @@ impl Section for TraceUse {
                 example: "10",
             },
             Key {
+                name: "spread",
+                kind: Kind::Duration { min: 0.0, max: 60.0, word: None },
+                absent: Absent::Default("0s"),
+                summary: "Grain of the recorded times, over which requests are spread, where times were rounded down.",
+                example: "3s",
+            },
+            Key {
                 name: "length",
                 kind: Kind::Duration { min: 0.001, max: 1e7, word: None },
                 absent: Absent::Means("all of it"),
@@ -299,6 +308,7 @@ impl Section for TraceUse {
             stand_in,
             load: r.number_or_none("load"),
             speed: r.number("speed"),
+            spread: r.duration("spread"),
             length: r.duration_or_none("length"),
         }
     }

@@ -70,6 +70,11 @@ impl fmt::Display for TraceError {
 impl std::error::Error for TraceError {}
 
 impl Trace {
+    /// Tokens of a block of a prompt.
+    pub fn tokens_of_block(&self) -> u32 {
+        if self.block_tokens == 0 { 512 } else { self.block_tokens }
+    }
+
     /// Reads a trace of any kind, told by its content: a journal, Tidegate's request log, or a CSV.
     ///
     /// # Errors
@@ -142,6 +147,12 @@ impl Trace {
         }
         self.requests.sort_by_key(|r| r.at);
         self
+    }
+
+    /// The first `length` of it, after its requests were spread over `grain` (zero: they stay); always the same ones.
+    pub(crate) fn cut(self, grain: Duration, length: Option<Duration>) -> Self {
+        let spread = if grain.is_zero() { self } else { self.spread(grain, &mut Rng::new(1)) };
+        if length.is_some() { spread.window(Duration::ZERO, length) } else { spread }
     }
 
     /// Time of the last arrival.

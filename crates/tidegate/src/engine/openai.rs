@@ -3,6 +3,7 @@
 use http::{Response, StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tidegate_core::hash::{hash_bytes, mix};
 
 use super::body::EngineBody;
 
@@ -89,6 +90,21 @@ pub(super) fn estimate_tokens(text: &str) -> u32 {
     u32::try_from(text.len().div_ceil(4)).unwrap_or(u32::MAX).max(1)
 }
 
+/// Tokens of a block of a prompt that is kept or not: vLLM's.
+pub(super) const BLOCK_TOKENS: u32 = 16;
+
+/// The whole blocks of a prompt, each with all that stands before it.
+pub(super) fn blocks(text: &str) -> Vec<u64> {
+    let mut before = 0;
+    let whole = text.as_bytes().chunks_exact(4 * BLOCK_TOKENS as usize);
+    whole
+        .map(|block| {
+            before = mix(before ^ hash_bytes(block));
+            before
+        })
+        .collect()
+}
+
 /// A JSON response.
 pub(super) fn respond(status: StatusCode, body: &Value) -> Response<EngineBody> {
     respond_bytes(status, "application/json", body.to_string().into())
@@ -129,6 +145,9 @@ mod tests {
         assert_eq!(chat.prompt_text(true).unwrap(), "abcd");
         assert_eq!(parse(r#"{"prompt":["x","yz"]}"#).prompt_text(false).unwrap(), "xyz");
         assert_eq!(estimate_tokens(&parse(r#"{"prompt":[[1,2,3]]}"#).prompt_text(false).unwrap()), 3);
+        assert_eq!((blocks(&"a".repeat(63)).len(), blocks(&"a".repeat(64 * 3 + 5)).len()), (0, 3));
+        let (one, other) = (blocks(&"a".repeat(128)), blocks(&format!("b{}", "a".repeat(127))));
+        assert!(one[0] != one[1] && one[1] != other[1], "a block is what it is behind what stands before it");
         assert!(parse("{}").prompt_text(true).is_err() && parse("{}").prompt_text(false).is_err());
     }
 

@@ -39,7 +39,8 @@ pub(super) async fn answer(shared: Rc<Shared>, request: Request<Incoming>) -> io
         (&Method::GET, "/health") => health(&shared),
         (&Method::GET, "/status") => status(&shared),
         (&Method::GET, "/metrics") => {
-            let page = metrics::render(&shared.status(), &shared.config.served_model);
+            let page =
+                metrics::render(&shared.status(), shared.stats(|s| s.cached_tokens), &shared.config.served_model);
             respond_bytes(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page.into())
         }
         (&Method::GET, "/v1/models") => models(&shared),
@@ -216,9 +217,13 @@ fn prepare(
         let drawn = shared.draw_output_tokens();
         limit.map_or(drawn, |limit| drawn.min(limit))
     });
+    let said = estimate_tokens(&text);
+    let prompt_tokens = tokens_header(headers, PROMPT_TOKENS).unwrap_or(said);
+    // A text that stands for a longer prompt says nothing of what is in that.
+    let cached_tokens = shared.find_cached(if said < prompt_tokens { "" } else { &text });
     let engine_request = EngineRequest {
-        prompt_tokens: tokens_header(headers, PROMPT_TOKENS).unwrap_or_else(|| estimate_tokens(&text)),
-        cached_tokens: 0,
+        prompt_tokens,
+        cached_tokens: cached_tokens.unwrap_or(0),
         query: None,
         output_tokens: shared.config.limit_events(drawn),
         stream: request.stream.unwrap_or(false),
@@ -228,7 +233,8 @@ fn prepare(
         number: shared.stats(|s| s.requests),
         model: request.model.clone().unwrap_or_else(|| shared.config.served_model.clone()),
         created: unix_s() as u64,
-        prompt_tokens: engine_request.prompt_tokens,
+        prompt_tokens,
+        cached_tokens,
         first_word: (hash_bytes(text.as_bytes()) % 1024) as usize,
         finish_reason: if limit == Some(engine_request.output_tokens) { "length" } else { "stop" },
     };

@@ -30,6 +30,8 @@ pub(super) struct Answered {
     /// Wall time, seconds since 1970.
     pub(super) created: u64,
     pub(super) prompt_tokens: u32,
+    /// Those of them that were in memory; `None` for an engine that keeps no prompts.
+    pub(super) cached_tokens: Option<u32>,
     /// First word of the answer: equal prompts get equal answers.
     pub(super) first_word: usize,
     /// Why it ends: `stop` or `length`.
@@ -49,11 +51,15 @@ impl Answered {
     }
 
     fn usage(&self, tokens: u32) -> Value {
-        json!({
+        let mut usage = json!({
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": tokens,
             "total_tokens": self.prompt_tokens + tokens,
-        })
+        });
+        if let Some(cached) = self.cached_tokens {
+            usage["prompt_tokens_details"] = json!({ "cached_tokens": cached });
+        }
+        usage
     }
 
     /// The answer in one piece.
@@ -154,6 +160,7 @@ mod tests {
             model: "a \"b\"".into(),
             created: 5,
             prompt_tokens: 3,
+            cached_tokens: None,
             first_word: 0,
             finish_reason: "stop",
         }

@@ -12,13 +12,14 @@ use tidegate_core::hash::FixedMap;
 use tidegate_core::rng::Rng;
 use tidegate_core::time::Instant;
 use tidegate_sim::engine::{
-    Admission, Detail, Emission, Emitted, Engine, EngineModel, EngineRequest, Rejection, RequestId, Status,
+    Admission, Detail, Emission, Emitted, Engine, EngineModel, EngineRequest, PromptCache, Rejection, RequestId, Status,
 };
 use tidegate_sim::fault::{Fault, FaultKind};
 use tokio::sync::Notify;
 
 use super::Config;
 use super::clock::{Clock, unix_s};
+use super::openai;
 use super::stats::{Cancellation, Stats};
 
 /// Streams of the seed; the model's own is 1.
@@ -48,6 +49,8 @@ const SETTLE: std::time::Duration = std::time::Duration::from_secs(1);
 
 struct State {
     model: Engine,
+    /// Prompts it has in memory, as far as it keeps any.
+    cache: Option<PromptCache>,
     emissions: Vec<Emission>,
     answers: FixedMap<RequestId, Rc<Answer>>,
     fault: Fault,
@@ -96,6 +99,7 @@ impl Shared {
     pub(super) fn new(config: Config) -> Self {
         let state = State {
             model: config.spec.build(config.seed, config.speed, Detail::EveryToken),
+            cache: PromptCache::of(&config.spec),
             emissions: Vec::new(),
             answers: FixedMap::default(),
             fault: Fault::default(),
@@ -204,6 +208,14 @@ impl Shared {
     /// Reads or changes the counts.
     pub(super) fn stats<R>(&self, f: impl FnOnce(&mut Stats) -> R) -> R {
         f(&mut self.state.borrow_mut().stats)
+    }
+
+    /// Tokens of this prompt that are in memory, from its first on; from now on all of it is. `None`: an engine that keeps no prompts.
+    pub(super) fn find_cached(&self, text: &str) -> Option<u32> {
+        let state = &mut *self.state.borrow_mut();
+        let cached = state.cache.as_mut()?.find(&openai::blocks(text), openai::BLOCK_TOKENS);
+        state.stats.cached_tokens += u64::from(cached);
+        Some(cached)
     }
 
     /// A drawn answer length, tokens.

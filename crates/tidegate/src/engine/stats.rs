@@ -30,6 +30,8 @@ pub struct Stats {
     pub connections: u64,
     /// Tokens written to clients (for answers in one piece: all, when done).
     pub tokens: u64,
+    /// Prompt tokens that were found in the prefix cache.
+    pub cached_tokens: u64,
     /// The newest cancellations, oldest first, at most 1000.
     pub cancellations: VecDeque<Cancellation>,
 }

@@ -98,7 +98,7 @@ pub struct Args {
     /// Length of every answer, tokens, told to a simulated engine by header and to others as max_tokens
     #[arg(long)]
     pub output_tokens: Option<u32>,
-    /// Send prompts at full length, four bytes a token, instead of naming it in a header
+    /// Send prompts at full length, four bytes a token, with the blocks that a trace tells, instead of a short text and its length in a header
     #[arg(long)]
     pub full_prompts: bool,
     /// Most requests at a time; later ones wait, and waiting counts
@@ -169,7 +169,7 @@ impl Args {
     }
 
     fn pattern(&self) -> Result<(Pattern, Option<String>), String> {
-        let lengths = Lengths { prompt_tokens: self.prompt_tokens, output_tokens: self.output_tokens };
+        let lengths = Lengths { prompt_tokens: self.prompt_tokens, output_tokens: self.output_tokens, recorded: None };
         if let (Some(clients), Some(requests)) = (self.clients, self.requests) {
             return Ok((Pattern::Closed { clients, requests, rounds: self.rounds, lengths }, None));
         }

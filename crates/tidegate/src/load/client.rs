@@ -1,6 +1,6 @@
 //! One request over plain HTTP/1.1, on a connection that is used again.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -35,6 +35,8 @@ pub(super) struct Client {
     host: HeaderValue,
     clock: Clock,
     idle: RefCell<Vec<Sender>>,
+    /// Requests made so far.
+    made: Cell<u64>,
     pub(super) report: Rc<RefCell<Report>>,
 }
 
@@ -47,7 +49,7 @@ impl Client {
         let address = found.ok_or_else(|| anyhow::anyhow!("{name} has no address"))?;
         let (target, host) = (plan.target().parse()?, HeaderValue::from_str(authority.as_str())?);
         let report = Rc::new(RefCell::new(Report::new(&plan.name)));
-        Ok(Self { plan, address, target, host, clock, idle: RefCell::default(), report })
+        Ok(Self { plan, address, target, host, clock, idle: RefCell::default(), made: Cell::default(), report })
     }
 
     /// Asks, reads the whole answer and says how it went, counting from `intended`. Times between tokens go straight into the
@@ -119,7 +121,8 @@ impl Client {
 
     fn request(&self, lengths: Lengths) -> Result<Request<Full<Bytes>>, String> {
         let post = self.plan.method == http::Method::POST;
-        let body = if post { Full::from(self.plan.body(lengths)) } else { Full::default() };
+        let number = self.made.replace(self.made.get() + 1);
+        let body = if post { Full::from(self.plan.body(lengths, number)) } else { Full::default() };
         let mut request = Request::new(body);
         *request.method_mut() = self.plan.method.clone();
         *request.uri_mut() = self.target.clone();

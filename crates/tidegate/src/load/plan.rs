@@ -1,5 +1,6 @@
 //! What to ask, of whom, and when.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use http::header::{HeaderName, HeaderValue};
@@ -8,12 +9,14 @@ use http::{Method, Uri};
 use serde_json::json;
 use tidegate_core::rng::Rng;
 use tidegate_core::time::duration_from_secs;
-use tidegate_sim::workload::{Arrivals, Trace};
+use tidegate_sim::workload::{Arrivals, Trace, TraceRequest};
 
 /// Streams of the seed.
 const ARRIVALS_STREAM: u64 = 201;
 /// Most requests of an open-loop plan.
 pub(super) const MAX_REQUESTS: usize = 5_000_000;
+/// What a token counts as wherever nobody tokenizes.
+const BYTES_PER_TOKEN: usize = 4;
 /// Sent where the prompt's length is fixed by a header, and repeated where it is sent in full.
 const PROMPT: &str = "Tell me how the tide gate opens and closes with the water under the bridge. ";
 
@@ -24,6 +27,8 @@ pub struct Lengths {
     pub prompt_tokens: Option<u32>,
     /// Answer, tokens.
     pub output_tokens: Option<u32>,
+    /// The place of the request in the plan's trace, by which its prompt's blocks are found.
+    pub recorded: Option<u32>,
 }
 
 /// One request of an open-loop plan.
@@ -143,7 +148,8 @@ impl Plan {
         match &self.pattern {
             Pattern::Closed { .. } => Vec::new(),
             Pattern::Trace(trace) => {
-                trace.requests.iter().map(|r| Shot { at: r.at, lengths: Lengths::of(r) }).collect()
+                let lengths = |place, r| Lengths { recorded: u32::try_from(place).ok(), ..Lengths::of(r) };
+                trace.requests.iter().enumerate().map(|(k, r)| Shot { at: r.at, lengths: lengths(k, r) }).collect()
             }
             Pattern::Open { arrivals, length, lengths } => {
                 let mut rng = Rng::stream(self.seed, ARRIVALS_STREAM);
@@ -157,10 +163,34 @@ impl Plan {
         }
     }
 
-    /// The body of a request.
-    pub(super) fn body(&self, lengths: Lengths) -> String {
+    /// A prompt of so many tokens: the blocks that the trace says, else one that begins as no other does.
+    fn full_prompt(&self, tokens: u32, lengths: Lengths, number: u64) -> String {
+        let bytes = tokens as usize * BYTES_PER_TOKEN;
+        let mut text = String::with_capacity(bytes + PROMPT.len());
+        if let (Pattern::Trace(trace), Some(place)) = (&self.pattern, lengths.recorded) {
+            let blocks = trace.requests.get(place as usize).into_iter().flat_map(|r| &r.blocks);
+            for id in blocks.flat_map(|&(first, last)| first..=last) {
+                let end = text.len() + trace.tokens_of_block() as usize * BYTES_PER_TOKEN;
+                while text.len() < end.min(bytes) {
+                    let _ = write!(text, "Block {id} of it. ");
+                }
+                text.truncate(end.min(bytes));
+            }
+        }
+        if text.is_empty() {
+            let _ = write!(text, "Request {number}. ");
+        }
+        while text.len() < bytes {
+            text.push_str(PROMPT);
+        }
+        text.truncate(bytes);
+        text
+    }
+
+    /// The body of request `number`.
+    pub(super) fn body(&self, lengths: Lengths, number: u64) -> String {
         let text = match lengths.prompt_tokens.filter(|_| self.full_prompts) {
-            Some(tokens) => PROMPT.chars().cycle().take(tokens as usize * 4).collect(),
+            Some(tokens) => self.full_prompt(tokens, lengths, number),
             None => PROMPT.to_owned(),
         };
         let mut body = if self.path.ends_with("/embeddings") {
@@ -181,8 +211,8 @@ impl Plan {
 }
 
 impl Lengths {
-    fn of(r: &tidegate_sim::workload::TraceRequest) -> Self {
-        Self { prompt_tokens: Some(r.prompt_tokens), output_tokens: Some(r.output_tokens.max(1)) }
+    fn of(r: &TraceRequest) -> Self {
+        Self { prompt_tokens: Some(r.prompt_tokens), output_tokens: Some(r.output_tokens.max(1)), recorded: None }
     }
 }
 
@@ -201,9 +231,30 @@ mod tests {
     #[test]
     fn a_full_prompt_has_four_bytes_a_token() {
         let plan = Plan { full_prompts: true, ..Plan::new("a", Uri::from_static("http://127.0.0.1:1")) };
-        let lengths = Lengths { prompt_tokens: Some(1000), output_tokens: Some(5) };
-        let body: serde_json::Value = serde_json::from_str(&plan.body(lengths)).unwrap();
+        let lengths = Lengths { prompt_tokens: Some(1000), output_tokens: Some(5), recorded: None };
+        let body: serde_json::Value = serde_json::from_str(&plan.body(lengths, 7)).unwrap();
         assert_eq!(body["messages"][0]["content"].as_str().map(str::len), Some(4000));
         assert_eq!((&body["max_tokens"], &body["stream"]), (&json!(5), &json!(true)));
+        assert_ne!(plan.body(lengths, 7), plan.body(lengths, 8), "no engine has any of it in memory");
+    }
+
+    #[test]
+    fn a_recorded_prompt_has_the_blocks_that_the_trace_says() {
+        let request = |tokens, blocks| TraceRequest {
+            prompt_tokens: tokens,
+            output_tokens: 1,
+            blocks,
+            ..TraceRequest::default()
+        };
+        let requests = vec![request(40, vec![(5, 6), (9, 9)]), request(45, vec![(5, 5), (7, 7), (9, 9)])];
+        let pattern = Pattern::Trace(Trace { requests, block_tokens: 16, ..Trace::default() });
+        let plan = Plan { full_prompts: true, pattern, ..Plan::new("a", Uri::from_static("http://127.0.0.1:1")) };
+        let text = |place: usize| {
+            let lengths = plan.shots()[place].lengths;
+            plan.full_prompt(lengths.prompt_tokens.unwrap(), lengths, place as u64)
+        };
+        let (one, other) = (text(0), text(1));
+        assert_eq!((one.len(), other.len()), (160, 180));
+        assert!(one[..64] == other[..64] && one[64..128] != other[64..128] && one[128..] == other[128..160]);
     }
 }

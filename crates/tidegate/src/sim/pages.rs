@@ -94,6 +94,9 @@ impl Chapter<'_> {
         if r.looks_up() {
             head.push("found %");
         }
+        if r.keeps_prompts() {
+            head.push("cached %");
+        }
         let rows = r.lines.iter().map(|l| table::measured(l, r)).collect();
         (head.into_iter().map(str::to_owned).collect(), rows)
     }

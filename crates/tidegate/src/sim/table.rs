@@ -76,6 +76,9 @@ fn policies(r: &Report) -> String {
     if r.looks_up() {
         header.push("found %");
     }
+    if r.keeps_prompts() {
+        header.push("cached %");
+    }
     header.push("retries");
     let shares = r.endpoints.len() <= MOST_SHARES;
     if shares {
@@ -94,7 +97,7 @@ fn policies(r: &Report) -> String {
 }
 
 /// What every table of policies says of one of them, from its name to its imbalance; first tokens where answers stream, and what was
-/// found in caches of answers where there are any.
+/// found in caches of answers and of prompts where there are any.
 pub(super) fn measured(l: &Line, r: &Report) -> Vec<String> {
     let mut row = vec![
         l.name.clone(),
@@ -110,6 +113,9 @@ pub(super) fn measured(l: &Line, r: &Report) -> Vec<String> {
     row.push(format!("{:.2}", l.imbalance));
     if r.looks_up() {
         row.push(number(l.query_hits.map(|hits| hits * 100.0), 1));
+    }
+    if r.keeps_prompts() {
+        row.push(number(l.prompt_hits.map(|hits| hits * 100.0), 1));
     }
     row
 }

@@ -10,7 +10,13 @@ pub(super) fn own_workload(fleet: &str) -> Option<usize> {
 }
 
 /// The fleet file with the trace as its workload, which is added at its end, so that its line numbers hold in messages.
-pub(super) fn scenario(fleet: &str, trace: &Path, load: Option<&str>, speed: Option<f64>) -> String {
+pub(super) fn scenario(
+    fleet: &str,
+    trace: &Path,
+    load: Option<&str>,
+    speed: Option<f64>,
+    spread: Option<&str>,
+) -> String {
     let file = trace.display().to_string().replace('\'', "''");
     let mut text = fleet.trim_end().to_owned();
     // Writing to a string cannot fail.
@@ -20,6 +26,9 @@ pub(super) fn scenario(fleet: &str, trace: &Path, load: Option<&str>, speed: Opt
     }
     if let Some(speed) = speed {
         let _ = write!(text, ", speed: {speed}");
+    }
+    if let Some(spread) = spread {
+        let _ = write!(text, ", spread: {spread}");
     }
     text.push_str(" } }\n");
     if !fleet.lines().any(|l| l.starts_with("seeds:")) {
@@ -35,7 +44,8 @@ mod tests {
 
     #[test]
     fn a_fleet_and_a_trace_make_a_scenario() {
-        let text = scenario("fleet: [{ llm: { preset: a100-8b } }]\n", Path::new("it's.csv"), Some("75%"), None);
+        let text =
+            scenario("fleet: [{ llm: { preset: a100-8b } }]\n", Path::new("it's.csv"), Some("75%"), None, Some("3s"));
         let (scenario, warnings) = Scenario::parse(&text, "fleet.yaml", &|_| None).unwrap();
         assert!(warnings.is_empty() && scenario.seeds == 1 && scenario.rows().len() > 10);
     }

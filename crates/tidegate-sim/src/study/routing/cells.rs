@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use tidegate_core::rng::Rng;
-
 use super::settings::{RoutingStudy, TraceKind};
 use crate::kernel::elastic::Elastic;
 use crate::kernel::setup::{Goal, Probes, Setup, Source};
 use crate::saturation::saturation;
 use crate::scenario::{Loaded, ReadFile, load, sites};
-use crate::workload::Trace;
 use crate::workload::synthetic::Synthetic;
 
 /// Longest mean time between tokens that counts as within the goal.
@@ -88,11 +85,7 @@ fn probes(study: &RoutingStudy) -> Probes {
 
 fn loaded(kind: &TraceKind, read: &ReadFile<'_>) -> Result<Loaded, String> {
     let stand_in = if kind.file.contains("code") { Synthetic::code() } else { Synthetic::conversation() };
-    let shape = |trace: Trace| {
-        let trace = if kind.spread.is_zero() { trace } else { trace.spread(kind.spread, &mut Rng::new(1)) };
-        if kind.length.is_some() { trace.window(Duration::ZERO, kind.length) } else { trace }
-    };
-    load(&kind.file, Some(stand_in), read, shape)
+    load(&kind.file, Some(stand_in), read, |trace| trace.cut(kind.spread, kind.length))
 }
 
 fn short(file: &str) -> String {
