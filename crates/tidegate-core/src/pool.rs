@@ -282,11 +282,15 @@ impl Pool {
         };
         let mut matched = core::mem::take(&mut self.matched);
         prefixes.look_up(req.prefix, req.block_tokens, &mut matched);
-        let known = Request { matched: &matched, ..*req };
+        // No more than whoever has most of it is believed to have.
+        let most = matched.iter().map(|m| m.1).fold(0.0, f64::max);
+        let shared = prefixes.shared_tokens(now, req.prefix, req.block_tokens, self.members.len()).min(most);
+        let known = Request { matched: &matched, shared, ..*req };
         let decision = self.place_known(now, &known, explain);
         if let (Decision::Send { ticket, .. }, Some(prefixes)) = (&decision, &mut self.prefixes) {
             prefixes.count(known.matched_at(ticket.endpoint));
             prefixes.on_sent(ticket.endpoint, req.prefix, req.block_tokens);
+            prefixes.note_use(now, req.prefix);
         }
         self.matched = matched;
         decision

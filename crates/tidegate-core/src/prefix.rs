@@ -11,13 +11,16 @@
 //! Source: notes, adaptive, section 3; algorithms, 2.3 and 2.5.
 
 mod resident;
+mod shared;
 
 pub use resident::{CacheBatch, CacheTold, Hearing, MOST_RANKS, Resident};
 
 use crate::hash::FixedMap;
 use crate::id::EndpointId;
+use crate::time::Instant;
 use alloc::vec::Vec;
 use resident::Consequence;
+use shared::Shared;
 
 /// Endpoints at which one block is noted.
 const MOST_HOLDERS: usize = 64;
@@ -95,6 +98,7 @@ pub struct PrefixIndex {
     /// By endpoint, where events are heard.
     residents: Vec<Resident>,
     counts: PrefixCounts,
+    shared: Shared,
 }
 
 impl PrefixIndex {
@@ -109,6 +113,7 @@ impl PrefixIndex {
             caches: Vec::new(),
             residents: Vec::new(),
             counts: PrefixCounts::default(),
+            shared: Shared::default(),
         }
     }
 
@@ -198,6 +203,22 @@ impl PrefixIndex {
         for (id, tokens) in into.iter_mut() {
             *tokens *= f64::from(block_tokens) * self.trust(*id);
         }
+    }
+
+    /// Tokens of the prompt `blocks` that need not count at any of `endpoints` endpoints, as so many others bring them that what they cost once is
+    /// shared by all.
+    pub fn shared_tokens(&self, now: Instant, blocks: &[u64], block_tokens: u32, endpoints: usize) -> f64 {
+        self.shared.tokens(now, blocks, block_tokens, endpoints)
+    }
+
+    /// A prompt of these blocks was sent to some endpoint.
+    pub(crate) fn note_use(&mut self, now: Instant, blocks: &[u64]) {
+        self.shared.on_sent(now, blocks);
+    }
+
+    /// An answer took so long in all.
+    pub(crate) fn on_answered(&mut self, seconds: f64) {
+        self.shared.on_answered(seconds);
     }
 
     /// A prompt of these blocks was sent to `id`.

@@ -23,6 +23,8 @@ pub struct Request<'a> {
     pub block_tokens: u32,
     /// Prompt tokens that endpoints are expected to have computed already, by endpoint, greatest id last; the pool fills it in.
     pub matched: &'a [(EndpointId, f64)],
+    /// Prompt tokens that need not count where they are not computed yet, as many other requests bring the same; the pool fills it in.
+    pub shared: f64,
     /// Seconds until an endpoint could begin, as it has to load something first, by endpoint, greatest id last; the pool fills it in.
     pub starts: &'a [(EndpointId, f64)],
     /// Longest time to the first token that is of use to who asks, counted from the decision; `None`: any.
@@ -54,6 +56,11 @@ impl Request<'_> {
     /// The same at endpoint `id`, less what it is expected to have in its cache.
     pub fn work_at(&self, id: EndpointId) -> f64 {
         (self.work() - self.matched_at(id)).max(1.0)
+    }
+
+    /// What of [`Request::work_at`] counts where `id` is compared with others: tokens that many requests share are computed there once for all.
+    pub fn cost_at(&self, id: EndpointId) -> f64 {
+        (self.work() - self.matched_at(id).max(self.shared)).max(1.0)
     }
 
     /// Prompt tokens that `id` is expected to have computed already.

@@ -117,7 +117,7 @@ impl Listed {
                 break;
             }
             let text = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
-            let length = entry.get("max_model_len").and_then(Value::as_f64).filter(|n| *n >= 1.0).map(|n| n as u32);
+            let length = entry.get("max_model_len").and_then(Value::as_f64).filter(|n| (1.0..=MOST_CONTEXT).contains(n)).map(|n| n as u32);
             listed.entries.push(ListedModel {
                 id: id.to_owned(),
                 is_adapter: entry.get("parent").is_some_and(|p| !p.is_null()),
@@ -136,11 +136,14 @@ impl Listed {
         self.entries.iter().filter(move |e| e.is_adapter == are_adapters).map(|e| e.id.as_str())
     }
 
-    /// The shortest context that any of them takes.
+    /// The longest context that any of them takes: whoever has a shorter one is told so by the engine itself, and nobody is kept from one that fits.
     fn max_context(&self) -> Option<u32> {
-        self.entries.iter().filter_map(|e| e.max_model_len).min()
+        self.entries.iter().filter_map(|e| e.max_model_len).max()
     }
 }
+
+/// Tokens beyond which a context is nobody's.
+const MOST_CONTEXT: f64 = 1e9;
 
 /// Whether an endpoint that was never read will not be: it has no such page, or none for us. It then serves anything, as one that is not
 /// asked. What starts, is busy or cannot be reached may yet answer.

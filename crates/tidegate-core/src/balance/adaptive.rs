@@ -14,7 +14,8 @@
 //! use, or returns, gets one request at a time until its first answer: a dead engine looks idle.
 //!
 //! Where the pool reports loads in 0..1 and they explain response times better than the learned speeds do ([`fit`]), the price is the
-//! learned response time at the forecast load instead ([`by_load`]).
+//! learned response time at the forecast load instead ([`by_load`]); never where engines tell of KV memory, as a load says nothing of the prompts that wait.
+//! Of tokens that many requests share at a time an endpoint that has them not is charged a part only ([`Request::cost_at`]).
 //! Work ahead and requests present count all replicas and all clients as far as engines tell ([`Outstanding`]).
 //! Source: notes, adaptive, sections 1 to 5; decision record 10 says where it differs. O(min(n, 64)), and the endpoints that are expected to hold the prompt's beginning.
 
@@ -131,6 +132,8 @@ pub struct Adaptive {
     /// Places in the batch of the endpoint where they were learned last.
     places: Option<f64>,
     by_load: Option<ByLoad>,
+    /// Whether engines tell of KV memory: then what they have to do says more than any load.
+    has_memory: bool,
     /// How well the learned speeds explain times to first byte.
     by_work: Fit,
     drawn: Vec<EndpointId>,
@@ -152,6 +155,7 @@ impl Adaptive {
             known: PerEndpoint::default(),
             places: None,
             by_load: limit.map(|l| ByLoad::new(params, l)),
+            has_memory: false,
             by_work: Fit::default(),
             drawn: Vec::new(),
             priced: Vec::new(),
@@ -191,7 +195,7 @@ impl Adaptive {
             let in_flight = endpoints.get(id).in_flight;
             let (s, ahead) = self.queue(now, id);
             let present = self.work.present(id, now, in_flight);
-            let u = req.work_at(id);
+            let (u, cost_u) = (req.work_at(id), req.cost_at(id));
             let pace = self.known.at(id).pace.at(now, self.memory_s, present).or(self.pool.pace());
             let words = pace.map_or(0.0, |(tau, tau0)| tau + (tau - tau0).max(0.0));
             let seat = self.known.at(id).seats.wait_s(present, self.places);
@@ -199,8 +203,8 @@ impl Adaptive {
             let tpot = pace.map_or(0.0, |(tau, _)| tau);
             let memory = self.work.barrier_s(id, now, in_flight, self.barrier_s);
             // Half of what its prefill adds is felt by those who queue behind.
-            let others = self.externality * s * u / 2.0;
-            let cost = ttft + others + self.first_words * words + memory;
+            let others = self.externality * s * cost_u / 2.0;
+            let cost = ttft - s * (u - cost_u) + others + self.first_words * words + memory;
             self.priced.push(Priced { id, in_flight, cost, ttft, tpot });
         }
     }
@@ -225,7 +229,8 @@ impl Picker for Adaptive {
     fn pick(&mut self, cx: &mut Cx<'_>, req: &Request<'_>, usable: &Usable<'_>) -> Option<Pick> {
         self.draw(cx, req, usable);
         let mut reason = "price";
-        if let Some(by_load) = self.by_load.as_mut().filter(|b| b.explains_more_than(&self.by_work)) {
+        let by_load = self.by_load.as_mut().filter(|b| !self.has_memory && b.explains_more_than(&self.by_work));
+        if let Some(by_load) = by_load {
             // An engine that hangs reports what it likes: who owes an answer far longer than answers take is left out.
             let patience_s = by_load.patience_s();
             let work = &self.work;
@@ -348,6 +353,7 @@ impl Picker for Adaptive {
                 }
             }
             EndpointEvent::Reported(report) => {
+                self.has_memory |= report.work.kv_usage.is_some_and(|k| k > 0.0);
                 let seats = &mut self.known.at(id).seats;
                 let before = seats.places();
                 seats.on_report(&report.work);

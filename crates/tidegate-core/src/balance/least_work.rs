@@ -93,7 +93,7 @@ impl Picker for LeastWork {
             let e = usable.endpoints.get(id);
             let (s, ahead) = self.queue(cx.now, e.id);
             let barrier_s = self.work.barrier_s(e.id, cx.now, e.in_flight, self.barrier_s);
-            let score = req.start_s(id) + s * (ahead + req.work_at(e.id)) + barrier_s;
+            let score = req.start_s(id) + s * (ahead + req.cost_at(e.id)) + barrier_s;
             lowest.offer(cx, e.id, score, f64::from(e.in_flight));
         }
         lowest.take().map(|id| Pick::of(id, if req.matched_at(id) > 0.0 { "cached" } else { "" }))

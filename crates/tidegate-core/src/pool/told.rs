@@ -43,18 +43,21 @@ impl Pool {
         self.endpoints.stats[id.index()].on_end(now, &outcome, took_s, dispatch.first_byte_at.is_some());
         self.picker.on_event(now, id, &EndpointEvent::Ended(&dispatch, outcome, took_s), &self.endpoints);
         self.cool_down(now, id, outcome.verdict);
-        self.learn_of_cache(id, &dispatch, &outcome);
+        self.learn_of_cache(id, &dispatch, &outcome, took_s);
         self.tell_end(now, key, &dispatch, outcome.verdict, took_s);
         self.refresh(now, id);
         self.vacate(now, id);
     }
 
     /// An answer tells how much of its prompt was in the cache; an engine that cannot be reached will be back with an empty one.
-    fn learn_of_cache(&mut self, id: EndpointId, dispatch: &Dispatch, outcome: &Outcome) {
+    fn learn_of_cache(&mut self, id: EndpointId, dispatch: &Dispatch, outcome: &Outcome, took_s: f64) {
         if outcome.verdict == Verdict::Failed(Failure::Connect) {
             self.adapters.forget(id);
         }
         let Some(prefixes) = &mut self.prefixes else { return };
+        if outcome.verdict == Verdict::Success {
+            prefixes.on_answered(took_s);
+        }
         if let Some(cached) = outcome.cached_tokens {
             prefixes.on_told(id, f64::from(cached), dispatch.matched);
         }

@@ -100,6 +100,7 @@ impl Waiting {
             prefix: &self.prefix,
             block_tokens: self.block_tokens,
             matched: &[],
+            shared: 0.0,
             starts: &[],
             ttft_goal: self.due.map(|due| due.since(now)),
             tpot_goal: self.tpot_goal,

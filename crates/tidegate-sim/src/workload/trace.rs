@@ -24,6 +24,9 @@ use super::{journal, request_log};
 /// Longest trace that is read, requests.
 pub const MAX_REQUESTS: usize = 5_000_000;
 
+/// Longest prompt and longest answer that are read, tokens.
+const MAX_TOKENS: u32 = 10_000_000;
+
 /// One recorded request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceRequest {
@@ -112,13 +115,22 @@ impl Trace {
                 return Err(row.error(format!("more than {MAX_REQUESTS} requests")));
             }
             last = number;
+            let blocks = blocks.map_or(Ok(Vec::new()), |c| row.ranges(c))?;
+            let (prompt_tokens, output_tokens) = (row.count(input)?, row.count(output)?);
+            if prompt_tokens.max(output_tokens) > MAX_TOKENS {
+                return Err(row.error(format!("more than {MAX_TOKENS} tokens: {}", prompt_tokens.max(output_tokens))));
+            }
+            let held: u64 = blocks.iter().map(|&(a, b)| u64::from(b - a) + 1).sum();
+            if held > u64::from(prompt_tokens.max(1)) {
+                return Err(row.error(format!("{held} blocks of 512 tokens, in a prompt of {prompt_tokens} tokens")));
+            }
             requests.push(TraceRequest {
                 at: duration_from_secs((number - *first.get_or_insert(number)) * scale),
-                prompt_tokens: row.count(input)?,
-                output_tokens: row.count(output)?,
+                prompt_tokens,
+                output_tokens,
                 client: client.map_or(Ok(0), |c| row.count(c))?,
                 key: key.map(|c| row.text(c)).filter(|k| !k.is_empty()).map(|k| hash_bytes(k.as_bytes())),
-                blocks: blocks.map_or(Ok(Vec::new()), |c| row.ranges(c))?,
+                blocks,
             });
         }
         Ok(Self { requests, ..Self::default() })
@@ -289,6 +301,9 @@ mod tests {
         assert!(error("t_ms,input_tokens,output_tokens\n5,1\n").starts_with("line 2: column 3: found \"\""));
         let e = error("t_ms,input_tokens,output_tokens,block512_ids\n5,1,1,9-2\n");
         assert!(e.contains("expected ids"), "{e}");
+        let e = error("t_ms,input_tokens,output_tokens,block512_ids\n5,1000,1,0-4000000000\n");
+        assert_eq!(e, "line 2: 4000000001 blocks of 512 tokens, in a prompt of 1000 tokens");
+        assert!(error("t_ms,input_tokens,output_tokens\n5,4294967295,1\n").contains("more than 10000000 tokens"));
     }
 
     #[test]

@@ -229,6 +229,7 @@ impl Again {
             prefix: &prefix,
             block_tokens,
             matched: &[],
+            shared: 0.0,
             starts: &[],
             ttft_goal: ttft_goal.map(Duration::from_nanos),
             tpot_goal: tpot_goal.map(Duration::from_nanos),
