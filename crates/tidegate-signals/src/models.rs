@@ -117,7 +117,11 @@ impl Listed {
                 break;
             }
             let text = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
-            let length = entry.get("max_model_len").and_then(Value::as_f64).filter(|n| (1.0..=MOST_CONTEXT).contains(n)).map(|n| n as u32);
+            let length = entry
+                .get("max_model_len")
+                .and_then(Value::as_f64)
+                .filter(|n| (1.0..=MOST_CONTEXT).contains(n))
+                .map(|n| n as u32);
             listed.entries.push(ListedModel {
                 id: id.to_owned(),
                 is_adapter: entry.get("parent").is_some_and(|p| !p.is_null()),
