@@ -19,13 +19,17 @@ fn conversations() -> String {
 }
 
 fn play(pool: &str, trace: &str) -> Report {
+    play_text(&conversations(), "", pool, trace)
+}
+
+fn play_text(requests: &str, probes: &str, pool: &str, trace: &str) -> Report {
     let text = format!(
-        "fleet: [{{ name: a, count: 4, llm: {{ preset: a100-8b }} }}]\nworkload: {{ stream: true, trace: {{ file: t.csv{trace} }} }}\npool: {{ {pool} }}\nseeds: 2\n\
+        "fleet: [{{ name: a, count: 4, llm: {{ preset: a100-8b }} }}]\nworkload: {{ stream: true, trace: {{ file: t.csv{trace} }} }}\npool: {{ {pool} }}\nseeds: 2\n{probes}\
          policies: [{{ policy: adaptive }}, {{ policy: prefix_affinity }}, {{ policy: least_connections }}]\n"
     );
     let (scenario, warnings) = Scenario::parse(&text, "test.yaml", &|_| None).unwrap();
     assert!(warnings.is_empty());
-    let (cells, rows) = (scenario.cells(&|_| Ok(conversations())).unwrap(), scenario.rows());
+    let (cells, rows) = (scenario.cells(&|_| Ok(requests.to_owned())).unwrap(), scenario.rows());
     let runs = run(&cells, &rows, Seeds { first: 1, count: 2 }, NonZeroUsize::MIN, &mut |_, _| {});
     report(&cells[0], &rows, &runs[0])
 }
@@ -57,4 +61,38 @@ fn times_that_were_rounded_down_are_spread() {
         bunched.lines[2].ttft_s
     );
     assert_eq!(spread.lines[2].requests, bunched.lines[2].requests);
+}
+
+/// Twenty requests a second that begin with the same sixteen blocks, and answers of which every fifth is long.
+fn same_beginning() -> String {
+    let mut text = "t_ms,input_tokens,output_tokens,block512_ids\n".to_owned();
+    for k in 0..800 {
+        let output = if k % 5 == 0 { 1500 } else { 100 };
+        writeln!(text, "{},8500,{output},0-15 {}", k * 50, 1000 + k).unwrap();
+    }
+    text
+}
+
+#[test]
+fn what_all_begin_with_does_not_send_all_to_the_engine_that_has_it() {
+    let r = play_text(&same_beginning(), "", "", "");
+    let (ours, counts) = (&r.lines[0], &r.lines[2]);
+    assert!(ours.imbalance < 1.2, "{:?}", ours.shares);
+    assert!(ours.ttft_s.unwrap() < 1.3 * counts.ttft_s.unwrap(), "{:?} {:?}", ours.ttft_s, counts.ttft_s);
+    assert!(ours.prompt_hits > Some(0.8), "and it is cached all the same: {:?}", ours.prompt_hits);
+}
+
+#[test]
+fn where_engines_tell_of_memory_a_limit_on_their_load_does_not_change_what_adaptive_goes_by() {
+    // Lengths that differ by far: what an answer takes hangs on its length, which a load explains by accident.
+    let mut text = "t_ms,input_tokens,output_tokens\n".to_owned();
+    for k in 0..600u32 {
+        let (input, output) = (200 + k * 7919 % 3000, 50 + k * 104_729 % 600);
+        writeln!(text, "{},{input},{output}", k * 50).unwrap();
+    }
+    let with = play_text(&text, "probes: { interval: 1s }\n", "", "");
+    let without = play_text(&text, "probes: { interval: 1s, max_load: off }\n", "", "");
+    let times = with.lines[0].ttft_s.unwrap() / without.lines[0].ttft_s.unwrap();
+    assert!(times < 1.05, "before the first page, loads are all there is: {times}");
+    assert!(with.lines[0].ttft_s < with.lines[2].ttft_s, "{:?} {:?}", with.lines[0].ttft_s, with.lines[2].ttft_s);
 }
